@@ -1,0 +1,1 @@
+"""kvscope: why a smaller KV cache did not make the service faster."""
