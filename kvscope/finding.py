@@ -1,0 +1,138 @@
+"""What a playbook concluded, with everything needed to check it: the object every view shows and JSON carries.
+
+Verdicts: ``silent`` symptom absent; ``needs_data`` it cannot be told; ``unexplained`` symptom real, this cause is not
+it; ``possible`` cause holds, a rival is open or unmeasured; ``likely`` cause holds, every rival excluded by a number;
+after an experiment ``confirmed`` or ``refuted``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Answer = Literal["yes", "no", "unknown"]
+RivalState = Literal["excluded", "open", "unmeasured"]
+Verdict = Literal["silent", "needs_data", "unexplained", "possible", "likely", "confirmed", "refuted"]
+
+VERDICT_ORDER: tuple[Verdict, ...] = (
+    "confirmed",
+    "likely",
+    "possible",
+    "unexplained",
+    "needs_data",
+    "refuted",
+    "silent",
+)
+"""Strongest first: the order findings are shown in before their gain decides."""
+
+FAIL_ON: tuple[Verdict, ...] = ("confirmed", "likely", "possible", "unexplained")
+"""Values ``--fail-on`` takes; a finding counts when its verdict stands at or before the given one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One check with its numbers. ``change`` is relative (0.1 = +10 %), or in points for shares; None when absent."""
+
+    check: str
+    signal: str
+    says: str
+    answer: Answer
+    value: float | None = None
+    error: float | None = None
+    unit: str = ""
+    baseline: float | None = None
+    baseline_error: float | None = None
+    change: float | None = None
+    change_error: float | None = None
+    source: str = ""
+    batches: int = 0
+    role: Literal["symptom", "cause", "prediction"] = "cause"
+    missing: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """Another cause, and the number that excludes it or the reason that it stays in play."""
+
+    name: str
+    says: str
+    state: RivalState
+    evidence: Evidence
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What removing the cause would give: ``expected`` and an upper ``bound`` as factors on ``of`` (1.0 = nothing)."""
+
+    of: str
+    expected: float | None
+    bound: float | None
+    reads: str = ""
+    basis: Literal["measured", "inferred"] = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One change with the rest held, and what must then be seen. ``set`` are knobs of the built-in engine."""
+
+    change: str
+    hold: tuple[str, ...] = ()
+    run: str = ""
+    set: tuple[tuple[str, str], ...] = ()
+    predict: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A playbook's verdict on a target."""
+
+    id: str
+    title: str
+    verdict: Verdict
+    slug: str
+    cause: str
+    evidence: tuple[Evidence, ...] = ()
+    rivals: tuple[Rival, ...] = ()
+    gain: Gain | None = None
+    experiment: Experiment | None = None
+    fix: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+    explained_by: str = ""
+    notes: str = ""
+    onset_s: float | None = None
+    baseline: str = ""
+    current: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A signal that a playbook asked for and nobody supplied."""
+
+    signal: str
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """A stretch of a stream in which nothing was reconfigured, with the signals read from it."""
+
+    name: str
+    start_s: float
+    end_s: float
+    tags: dict[str, str] = field(default_factory=dict)
+    signals: dict[str, tuple[float, float, str]] = field(default_factory=dict)
+    """name → (value, error, unit)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything one diagnosis says: what was read, what was found, what could not be known."""
+
+    source: dict[str, str]
+    segments: tuple[SegmentSummary, ...]
+    findings: tuple[Finding, ...]
+    unknown: tuple[Unknown, ...] = ()
+    notices: tuple[str, ...] = ()

@@ -1,0 +1,93 @@
+"""The frozen state a dashboard panel gets: computed once a tick by the session, never by a panel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvscope.finding import Diagnosis, Finding
+from kvscope.signals.reading import Missing, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One number of the header strip beside its baseline; ``change`` is relative, or points for shares."""
+
+    name: str
+    label: str
+    now: Reading | Missing
+    baseline: Reading | Missing | None = None
+    change: float | None = None
+    better: int = 0
+    """+1 when up is good, -1 when down is good, 0 when it depends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One part of a token's time: ``share`` of the decode step 0..1; Missing when the engine does not say."""
+
+    name: str
+    label: str
+    share: float | Missing
+    baseline: float | None = None
+    seconds_per_token: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A line over time: ``points`` are (seconds since the epoch, value), oldest first, evenly binned."""
+
+    name: str
+    label: str
+    unit: str
+    points: tuple[tuple[float, float], ...] | Missing
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Layers × time. ``rows[layer][column]`` is bytes (None: no sample in that bin); columns share ``times``."""
+
+    label: str
+    unit: str
+    times: tuple[float, ...]
+    rows: tuple[tuple[float | None, ...], ...] | Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A named segment on the time axis."""
+
+    name: str
+    start_s: float
+    end_s: float
+    is_baseline: bool = False
+    is_current: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything the dashboard shows at one tick."""
+
+    target: str
+    kind: str
+    now_s: float
+    alive: bool
+    paused: bool = False
+    recording: str = ""
+    status: str = ""
+    tags: dict[str, str] = field(default_factory=dict)
+    headlines: tuple[Headline, ...] = ()
+    accounting: tuple[Share, ...] = ()
+    trends: dict[str, Trend] = field(default_factory=dict)
+    layers: HeatMap | None = None
+    segments: tuple[Span, ...] = ()
+    diagnosis: Diagnosis | None = None
+    notices: tuple[str, ...] = ()
+    can_apply: bool = False
+    knobs: dict[str, str] = field(default_factory=dict)
+    ended: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Findings worth showing, first things first."""
+        return self.diagnosis.findings if self.diagnosis else ()

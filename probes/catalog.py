@@ -1,0 +1,150 @@
+"""Every canonical metric: its name, kind, unit, help and labels. A name published here is hard to take back.
+
+Kinds: ``counter`` only grows (cumulative since the engine started), ``gauge`` is a state, ``observation`` is one value
+per finished request, ``info`` is always 1 and carries labels. A histogram of an engine's page arrives as the
+observation's name with ``.bucket`` (label ``le``), ``.sum`` and ``.count``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """One line of the catalogue; ``unit`` is the unit of a sample's value."""
+
+    name: str
+    kind: str
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+_C, _G, _O = "counter", "gauge", "observation"
+
+_METRICS = (
+    # Where a step's time goes. Decode time is the sum of the parts below it; what is left is unaccounted.
+    Metric("time.step", _C, "s", "Wall time inside engine steps, prefill and decode together."),
+    Metric("time.idle", _C, "s", "Time between steps in which there was nothing to run."),
+    Metric("time.decode", _C, "s", "Step time spent on decode: time.step less time.prefill."),
+    Metric("time.host", _C, "s", "Decode: scheduling, preparing inputs, settling results."),
+    Metric("time.linear", _C, "s", "Decode: reading and multiplying weights (projections, MLP, logits)."),
+    Metric("sparse.index_time", _C, "s", "Decode: scoring block representatives and choosing the blocks to read."),
+    Metric(
+        "time.gather",
+        _C,
+        "s",
+        "Decode: collecting the chosen KV entries before attention (0 where the kernel reads in place).",
+    ),
+    Metric("time.attend", _C, "s", "Decode: attention itself; includes the read where the kernel reads in place."),
+    Metric("decompress.time", _C, "s", "Decode: turning cold KV back into computable form as a separate operation."),
+    Metric("tier.transfer_time", _C, "s", "Decode: moving KV between the hot and the cold form."),
+    Metric("time.sample", _C, "s", "Decode: choosing the next token."),
+    Metric("time.prefill", _C, "s", "Step time spent on prefill."),
+    Metric("prefill.decompress_time", _C, "s", "Prefill: turning cold KV back into computable form."),
+    # Work done.
+    Metric("batch.steps", _C, "steps", "Engine steps."),
+    Metric("batch.decode_steps", _C, "steps", "Engine steps that decoded at least one token."),
+    Metric("batch.tokens_per_step", _O, "tokens", "Tokens computed in a step."),
+    Metric("batch.context_tokens", _G, "tokens", "Mean context length of the requests in the decode batch."),
+    Metric("tokens.generated", _C, "tokens", "Output tokens."),
+    Metric("tokens.prompt", _C, "tokens", "Prompt tokens, found in the prefix cache or computed."),
+    Metric("tokens.prefilled", _C, "tokens", "Prompt tokens computed (not found in the prefix cache)."),
+    Metric("tokens.recomputed", _C, "tokens", "Tokens computed again after a preemption."),
+    Metric("requests.finished", _C, "requests", "Requests that ended."),
+    Metric("requests.errors", _C, "requests", "Requests that failed."),
+    Metric("prefix.queries", _C, "tokens", "Prompt tokens looked up in the prefix cache."),
+    Metric("prefix.hits", _C, "tokens", "Prompt tokens found in the prefix cache."),
+    # The scheduler.
+    Metric("sched.running", _G, "requests", "Requests admitted and not finished."),
+    Metric("sched.waiting", _G, "requests", "Requests not yet admitted."),
+    Metric("sched.deferred", _G, "requests", "Requests waiting for a reason other than capacity."),
+    Metric("sched.max_running", _G, "requests", "Most requests the scheduler may run at once, as configured."),
+    Metric("sched.preemptions", _C, "events", "Running requests put back, losing their KV."),
+    Metric("sched.queue_time", _O, "s", "Arrival to first scheduling, per request."),
+    # KV memory.
+    Metric("kv.resident_bytes", _G, "B", "Bytes holding live KV: pages, scales, representatives, tables."),
+    Metric("kv.overhead_bytes", _G, "B", "The part of kv.resident_bytes that is scales, representatives and tables."),
+    Metric("kv.reserved_bytes", _G, "B", "Bytes the pool holds from the device."),
+    Metric("kv.assumed_bytes", _G, "B", "KV bytes admission counts for the running requests."),
+    Metric("kv.bytes_per_token_assumed", _G, "B", "KV bytes of one token as admission counts it."),
+    Metric("kv.bytes_per_token_measured", _G, "B", "Resident KV bytes divided by tokens held."),
+    Metric("kv.usage_ratio", _G, "ratio", "Share of the pool that live requests hold, 0 to 1."),
+    Metric("kv.capacity_tokens", _G, "tokens", "Tokens the pool can hold, at full precision."),
+    Metric("kv.used_tokens", _G, "tokens", "Tokens held in the pool."),
+    Metric(
+        "kv.entries",
+        _G,
+        "entries",
+        "KV entries stored, mean over layers; below kv.used_tokens where entries are evicted.",
+    ),
+    Metric("kv.block_size", _G, "tokens", "Tokens per block."),
+    Metric("kv.bytes_per_layer", _G, "B", "Resident KV bytes of one layer.", ("layer",)),
+    Metric("kv.hot_entries", _G, "entries", "Entries of one layer at full precision.", ("layer",)),
+    Metric("kv.cold_entries", _G, "entries", "Entries of one layer in the cold form.", ("layer",)),
+    Metric("cache.evictions", _C, "events", "Blocks dropped by the policy or the prefix cache."),
+    # Sparsity and tiers.
+    Metric("sparse.kept_share_target", _G, "ratio", "Share of the entries a decode step is asked to read, 0 to 1."),
+    Metric("sparse.entries_read", _C, "entries", "KV entries decode read, mean over layers."),
+    Metric(
+        "sparse.entries_total", _C, "entries", "KV entries decode would have read without a policy, mean over layers."
+    ),
+    Metric("sparse.layer_entries_read", _C, "entries", "KV entries one layer's decode read.", ("layer",)),
+    Metric("sparse.layer_entries_total", _C, "entries", "KV entries one layer's decode would have read.", ("layer",)),
+    Metric("tier.hot_accesses", _C, "accesses", "Block reads of decode served at full precision, all layers."),
+    Metric("tier.cold_accesses", _C, "accesses", "Block reads of decode served from the cold form, all layers."),
+    Metric("tier.layer_hot_accesses", _C, "accesses", "Hot block reads of one layer.", ("layer",)),
+    Metric("tier.layer_cold_accesses", _C, "accesses", "Cold block reads of one layer.", ("layer",)),
+    Metric("tier.promotions", _C, "events", "Blocks moved from cold to hot."),
+    Metric("tier.demotions", _C, "events", "Blocks moved from hot to cold."),
+    Metric("tier.bytes_in", _C, "B", "Bytes moved toward the hot tier."),
+    Metric("tier.bytes_out", _C, "B", "Bytes moved away from the hot tier."),
+    # What a request saw.
+    Metric("latency.ttft", _O, "s", "Arrival to first token, queue included."),
+    Metric("latency.tpot", _O, "s", "(Last token − first token) / (output tokens − 1), one value per request."),
+    Metric("latency.itl", _O, "s", "Gap between two consecutive tokens."),
+    Metric("latency.e2e", _O, "s", "Arrival to last token."),
+    Metric("latency.prefill_time", _O, "s", "First scheduling to first token."),
+    Metric("latency.decode_time", _O, "s", "First token to last token."),
+    Metric("request.tokens_in", _O, "tokens", "Prompt tokens of a request."),
+    Metric("request.tokens_out", _O, "tokens", "Output tokens of a request."),
+    Metric("request.preemptions", _O, "events", "Times a request was preempted."),
+    Metric("request.prefix_hits", _O, "tokens", "Prompt tokens of a request found in the prefix cache."),
+    Metric("request.kv_bytes", _O, "B", "Resident KV bytes a request's own blocks held when it ended."),
+    # Is the answer still right.
+    Metric("quality.tokens_checked", _C, "tokens", "Generated tokens whose right value is known."),
+    Metric("quality.tokens_right", _C, "tokens", "Generated tokens that were right."),
+    # The machine.
+    Metric("gpu.util", _G, "ratio", "Share of time some kernel ran; says nothing about how well.", ("gpu",)),
+    Metric("gpu.mem_bw_util", _G, "ratio", "Share of time the memory interface was active.", ("gpu",)),
+    Metric("gpu.mem_used", _G, "B", "Device memory in use.", ("gpu",)),
+    Metric("gpu.power", _G, "W", "Power draw.", ("gpu",)),
+    Metric("host.cpu_util", _G, "ratio", "Busy share of all cores, 0 to 1."),
+    Metric("host.process_cpu", _G, "ratio", "Cores the engine's process keeps busy (1 is one core)."),
+    Metric("host.process_rss", _G, "B", "Resident memory of the engine's process."),
+    # Identity and configuration.
+    Metric("engine.info", "info", "", "Always 1; what is running.", ("engine", "version", "model", "device", "dtype")),
+    Metric("engine.config_epoch", _C, "changes", "Times a knob was changed; a segment never crosses a change."),
+    Metric("process.start_time", _G, "s", "When the engine's process started, seconds since the epoch."),
+)
+
+CATALOG: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
+_UNIT_SUFFIX = {"s": "_seconds", "B": "_bytes", "ratio": "_ratio", "W": "_watts"}
+_HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
+
+
+def metric_of(series: str) -> Metric | None:
+    """Return the catalogue line of a sample's metric name, histogram parts included, or None when unknown."""
+    for part in _HISTOGRAM_PARTS:
+        if series.endswith(part):
+            return CATALOG.get(series.removesuffix(part))
+    return CATALOG.get(series)
+
+
+def prometheus_name(metric: Metric) -> str:
+    """Return the exposition name: dots to underscores, the unit as suffix, ``_total`` on counters."""
+    name = "kvscope_" + metric.name.replace(".", "_")
+    suffix = _UNIT_SUFFIX.get(metric.unit, "")
+    if suffix and not name.endswith(suffix):
+        name = name.removesuffix("_time") + suffix if metric.unit == "s" and name.endswith("_time") else name + suffix
+    return name + "_total" if metric.kind == _C else name
