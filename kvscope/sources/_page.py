@@ -1,0 +1,201 @@
+"""Turning one engine's pages into canonical samples, page after page: names, units, restarts, oddities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvscope.errors import SourceError
+from kvscope.sources import maps
+from kvscope.sources._prometheus import Page, Parser, series_names
+from kvscope.sources.maps._base import Derived, EngineMap, Entry
+from probes.catalog import CATALOG
+from probes.sample import Labels, Sample, labels_of
+
+_HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
+_SHOWN_FAMILIES = 5
+_FLOAT_NOISE = 1e-9
+"""An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Target:
+    """One canonical series that raw series fold into; compared by identity."""
+
+    entry: Entry
+    metric: str
+    labels: Labels
+    grows: bool
+
+
+@dataclass(slots=True)
+class PageResult:
+    """What a page brought. ``restarted`` says that the engine started anew since the page before."""
+
+    samples: list[Sample] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    restarted: bool = False
+
+
+class PageReader:
+    """Reads the pages of one target with one engine's map; remembers what was last seen to notice restarts."""
+
+    def __init__(self, engine: EngineMap) -> None:
+        self.engine = engine
+        self.tags: dict[str, str] = {"engine": engine.ENGINE}
+        self._entries = _by_sample_name(engine)
+        self._targets: dict[tuple[int, str, Labels], _Target] = {}
+        self._infos: dict[str, dict[Labels, None]] = {}
+        self._parser: Parser[tuple[_Target, ...]] = Parser(self._resolve)
+        self._last: dict[tuple[str, Labels], float] = {}
+        self._said: set[str] = set()
+
+    def read(self, text: str, t: float) -> PageResult:
+        """Return the samples of a page scraped at ``t`` (seconds since the epoch)."""
+        page = self._parser.parse(text)
+        result = PageResult()
+        values, grows = self._fold(page, result)
+        derived = self._derive(values)
+        self.tags.update(derived.tags)
+        for notice in derived.notices:
+            self._say_once(notice, result)
+        if page.bad_lines:
+            self._say_once(
+                f"{page.bad_lines} lines of the page are no samples and were skipped, e.g. {page.first_bad!r}", result
+            )
+        counters = {key: value for key, value in values.items() if key in grows}
+        self._watch(counters, values.get(("process.start_time", ())), result)
+        result.samples = [Sample(metric, value, t, labels) for (metric, labels), value in values.items()]
+        result.samples += [Sample(metric, value, t) for metric, value in derived.values.items()]
+        result.samples.append(Sample("engine.info", 1.0, t, self._identity()))
+        return result
+
+    def _identity(self) -> Labels:
+        known = CATALOG["engine.info"].labels
+        return labels_of(**{name: value for name, value in self.tags.items() if name in known})
+
+    def _resolve(self, name: str, labels: Labels) -> tuple[_Target, ...] | None:
+        found = self._entries.get(name)
+        if found is None:
+            return None
+        pairs = dict(labels)
+        for label, tag in self.engine.IDENTITY.items():
+            if label in pairs:
+                self.tags.setdefault(tag, pairs[label])
+        targets = tuple(
+            self._target(entry, part, pairs, labels)
+            for entry, part in found
+            if all(pairs.get(label) == value for label, value in entry.where)
+        )
+        return targets or None
+
+    def _target(self, entry: Entry, part: str, pairs: Mapping[str, str], labels: Labels) -> _Target:
+        if entry.kind == "info":
+            return self._intern(entry, entry.name, labels, grows=False)
+        kept = {label: pairs[label] for label in entry.keep if label in pairs}
+        if part == ".bucket":
+            kept["le"] = _bound(pairs.get("le", ""))
+        return self._intern(entry, entry.metric + part, labels_of(**kept), grows=bool(part) or entry.kind == "counter")
+
+    def _intern(self, entry: Entry, metric: str, labels: Labels, *, grows: bool) -> _Target:
+        return self._targets.setdefault((id(entry), metric, labels), _Target(entry, metric, labels, grows))
+
+    def _fold(
+        self, page: Page[tuple[_Target, ...]], result: PageResult
+    ) -> tuple[dict[tuple[str, Labels], float], set[tuple[str, Labels]]]:
+        """Add the raw series up into canonical ones; return the values and which of them only grow."""
+        folded: dict[_Target, list[float]] = {}
+        for targets, value in page.rows:
+            for target in targets:
+                folded.setdefault(target, []).append(value)
+        present = {target.entry.name for target in folded}
+        values: dict[tuple[str, Labels], float] = {}
+        grows: set[tuple[str, Labels]] = set()
+        self._infos = {}
+        for target, raw in folded.items():
+            if target.entry.kind == "info":
+                self._infos.setdefault(target.entry.name, {})[target.labels] = None
+                continue
+            if target.entry.unless in present:
+                continue
+            value = _combined(target.entry, raw)
+            if not math.isfinite(value) or (target.grows and value < 0 and not target.metric.endswith(".sum")):
+                self._say_once(f"{target.entry.name} is {value:g}: left out", result)
+                continue
+            key = (target.metric, target.labels)
+            values[key] = values.get(key, 0.0) + value
+            if target.grows:
+                grows.add(key)
+        return values, grows
+
+    def _derive(self, values: Mapping[tuple[str, Labels], float]) -> Derived:
+        infos = {name: [dict(labels) for labels in found] for name, found in self._infos.items()}
+        plain = {metric: value for (metric, labels), value in values.items() if not labels}
+        return self.engine.derive(infos, plain)
+
+    def _watch(self, counters: dict[tuple[str, Labels], float], start: float | None, result: PageResult) -> None:
+        """Compare with the page before: a counter that went back, or another start time, is a restart."""
+        last = self._last
+        back = [metric for (metric, labels), value in counters.items() if _went_back(value, last.get((metric, labels)))]
+        start_key = ("process.start_time", ())
+        started = start is not None and last.get(start_key, start) != start
+        if back or started:
+            result.restarted = True
+            why = "its start time changed" if started else f"{len(back)} counters went back, e.g. {back[0]}"
+            result.notices.append(f"the engine restarted: {why}")
+        # A family that is absent from one page is compared with the last page that had it.
+        self._last = counters if result.restarted else {**last, **counters}
+        if start is not None:
+            self._last[start_key] = start
+
+    def _say_once(self, notice: str, result: PageResult) -> None:
+        if notice not in self._said and len(self._said) < 100:
+            self._said.add(notice)
+            result.notices.append(notice)
+
+
+def reader_for(text: str, where: str) -> PageReader:
+    """Return a reader for the engine that wrote this page. SourceError, with what was seen, when none did."""
+    if not text.strip():
+        raise SourceError(f"{where}: the page is empty; expected {maps.expected()}")
+    if text.lstrip()[:1] == "<":
+        raise SourceError(f"{where}: the answer is HTML, not a metrics page; expected {maps.expected()}")
+    names = series_names(text)
+    if not names:
+        raise SourceError(f"{where}: nothing in the answer is a metric ({text.lstrip()[:40]!r}…)")
+    engine = maps.detect(names)
+    if engine is None:
+        shown = ", ".join(names[:_SHOWN_FAMILIES]) + (", …" if len(names) > _SHOWN_FAMILIES else "")
+        raise SourceError(
+            f"{where}: a metrics page, but of no engine known here: {len(names)} names ({shown}); "
+            f"expected {maps.expected()}"
+        )
+    return PageReader(engine)
+
+
+def _by_sample_name(engine: EngineMap) -> dict[str, list[tuple[Entry, str]]]:
+    """Return sample name → the entries that read it, each with the histogram part it supplies."""
+    found: dict[str, list[tuple[Entry, str]]] = {}
+    for entry in engine.MAP:
+        parts = _HISTOGRAM_PARTS if entry.kind == "histogram" else ("",)
+        for part in parts:
+            found.setdefault(entry.name + part.replace(".", "_"), []).append((entry, part))
+    return found
+
+
+def _combined(entry: Entry, raw: list[float]) -> float:
+    if entry.combine == "max":
+        return max(raw) * entry.scale
+    total = math.fsum(raw) * entry.scale
+    return total / len(raw) if entry.combine == "mean" else total
+
+
+def _went_back(value: float, before: float | None) -> bool:
+    return before is not None and value < before - abs(before) * _FLOAT_NOISE
+
+
+def _bound(text: str) -> str:
+    """Return a bucket bound in one spelling, whichever exporter wrote it (``1`` and ``1.0`` are one bound)."""
+    value = float(text) if text else math.inf
+    return "+Inf" if value == math.inf else repr(value)

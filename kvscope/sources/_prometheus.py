@@ -1,0 +1,161 @@
+"""Reading a Prometheus or OpenMetrics text page, fast when the same series come again and again.
+
+A page repeats its series at every scrape and only the values move, so the text in front of a value (``name{labels``)
+is looked up in a memo and parsed once. What a series means to the caller is decided once too: ``resolve`` is asked at
+the first sight of a series, and None makes every later line of it free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from probes.sample import Labels
+
+T = TypeVar("T")
+
+_MEMO_LIMIT = 200_000
+"""Series remembered at most: an engine that invents labels must not grow our memory without end."""
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r'\s*(?:([a-zA-Z_][\w.:]*)|"((?:[^"\\]|\\.)+)")\s*(?:=\s*"((?:[^"\\]|\\.)*)"\s*)?(?:,|(?=\}))')
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n", '"': '"', "\\": "\\"}
+
+
+@dataclass(slots=True)
+class Page(Generic[T]):
+    """What a page said: resolved series with their values, the declared types, and the lines that made no sense."""
+
+    rows: list[tuple[T, float]] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    bad_lines: int = 0
+    first_bad: str = ""
+
+
+class Parser(Generic[T]):
+    """Parses pages of one target. ``resolve(name, labels)`` says what a series is to the caller, None for nothing."""
+
+    def __init__(self, resolve: Callable[[str, Labels], T | None]) -> None:
+        self._resolve = resolve
+        self._memo: dict[str, T | None] = {}
+
+    def parse(self, text: str) -> Page[T]:
+        """Read a whole page. Timestamps and exemplars are dropped; a line that makes no sense is counted, not fatal."""
+        page: Page[T] = Page()
+        memo, rows = self._memo, page.rows
+        # Not splitlines(): a label value may hold the other line ends that it knows.
+        for line in text.split("\n"):
+            if not line or line[0] == "#":
+                if line.startswith("# TYPE "):
+                    _declare(line, page.types)
+                continue
+            head, brace, tail = line.rpartition("} ")
+            if not brace:
+                head, _, tail = line.partition(" ")
+            try:
+                found = memo[head]
+                if found is not None:
+                    rows.append((found, float(tail)))
+            except (KeyError, ValueError):
+                self._parse_slowly(line, head, tail, page)
+        return page
+
+    def _parse_slowly(self, line: str, head: str, tail: str, page: Page[T]) -> None:
+        """Parse a line whose series is new, or whose tail is more than a value (timestamp, exemplar)."""
+        if not line.strip():
+            return
+        try:
+            if head in self._memo and "#" not in tail:
+                found, value = self._memo[head], _value(tail)
+            else:
+                name, labels, rest = split_line(line)
+                value = _value(rest)
+                found = self._resolve(name, labels)
+                # Only a head that ends where the labels end names the series; an exemplar has braces of its own.
+                if "#" not in rest and ("{" not in head or "} " in line):
+                    self._remember(head, found)
+        except ValueError:
+            page.bad_lines += 1
+            page.first_bad = page.first_bad or line[:80]
+            return
+        if found is not None:
+            page.rows.append((found, value))
+
+    def _remember(self, head: str, found: T | None) -> None:
+        if len(self._memo) >= _MEMO_LIMIT:
+            self._memo.clear()
+        self._memo[head] = found
+
+
+def split_line(line: str) -> tuple[str, Labels, str]:
+    """Return (name, sorted labels, what follows them). ValueError when it is no sample.
+
+    A metric name may stand inside the braces in quotes, as OpenMetrics 2 and Prometheus 3 write names with dots.
+    """
+    matched = _NAME.match(line)
+    name = matched.group() if matched else ""
+    rest = line[len(name) :].lstrip(" \t")
+    pairs: list[tuple[str, str]] = []
+    if rest.startswith("{"):
+        name, pairs, rest = _split_labels(name, rest)
+    if not name:
+        raise ValueError("no metric name")
+    return name, tuple(sorted(pairs)), rest
+
+
+def _value(rest: str) -> float:
+    """Return the value in front of an optional timestamp and an optional exemplar."""
+    fields = rest.partition("#")[0].split()
+    if not 1 <= len(fields) <= 2:
+        raise ValueError("expected a value and perhaps a timestamp")
+    values = [float(text) for text in fields]
+    return values[0]
+
+
+def series_names(text: str) -> list[str]:
+    """Return the names of the samples on a page, each once, in order; lines that are no samples are skipped."""
+    names: dict[str, None] = {}
+    for line in text.split("\n"):
+        if line and line[0] not in "# <":
+            with contextlib.suppress(ValueError):
+                name, _, rest = split_line(line)
+                _value(rest)
+                names[name] = None
+    return list(names)
+
+
+def _split_labels(name: str, text: str) -> tuple[str, list[tuple[str, str]], str]:
+    pairs = []
+    at = 1
+    while not text.startswith("}", at):
+        matched = _LABEL.match(text, at)
+        if matched is None:
+            at += len(text[at:]) - len(text[at:].lstrip(" \t"))
+            if text.startswith("}", at):
+                break
+            raise ValueError("labels cannot be read")
+        bare, quoted, value = matched.groups()
+        if value is not None:
+            pairs.append((bare or _unescape(quoted), _unescape(value)))
+        elif quoted and not name:
+            name = _unescape(quoted)
+        else:
+            raise ValueError("a label has no value")
+        at = matched.end()
+    return name, pairs, text[at + 1 :]
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found.group(1), found.group()), text)
+
+
+def _declare(line: str, types: dict[str, str]) -> None:
+    fields = line.split(None, 3)
+    if len(fields) == 4:
+        types[fields[2]] = fields[3].strip()

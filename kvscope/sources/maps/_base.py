@@ -1,0 +1,61 @@
+"""What a name map is: the words of one engine's page, and the canonical metrics they mean, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+PageKind = Literal["counter", "gauge", "histogram", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name on a page and the canonical metric it means; ``scale`` turns the page's ``unit`` into the catalogue's.
+
+    ``kind`` is the page's kind (a ``gauge`` called info carries labels only). ``combine`` says how the series that
+    differ only in labels not in ``keep`` become one: ``sum`` for what adds up over engines, ``mean`` for shares,
+    ``max`` for settings. ``where`` picks series by label. Entries of one metric add up, unless ``unless`` names a
+    family whose presence makes this one an old alias of it. ``since`` and ``until`` bracket the versions seen with it
+    (empty: not known); ``condition`` is the flag or connector without which it is absent or stays 0.
+    """
+
+    name: str
+    metric: str
+    kind: PageKind
+    unit: str = ""
+    scale: float = 1.0
+    combine: Literal["sum", "mean", "max"] = "sum"
+    where: tuple[tuple[str, str], ...] = ()
+    keep: tuple[str, ...] = ()
+    unless: str = ""
+    since: str = ""
+    until: str = ""
+    condition: str = ""
+    caveat: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What a page says in labels rather than values: canonical values, tags, and lines a person should read."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+class EngineMap(Protocol):
+    """A module of this folder. ``IDENTITY`` turns labels of its series into tags (``model_name`` → ``model``)."""
+
+    ENGINE: str
+    EXPECTS: str
+    MAP: Sequence[Entry]
+    IDENTITY: Mapping[str, str]
+    VERSION_PATH: str
+    """Where the engine tells its version as JSON ``{"version": …}``, or the empty string."""
+
+    def detect(self, names: Collection[str]) -> bool:
+        """Whether a page with these sample names is this engine's."""
+
+    def derive(self, infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float]) -> Derived:
+        """Read the info families (name → one label set per series) beside the canonical values of the same page."""

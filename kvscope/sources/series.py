@@ -1,0 +1,85 @@
+"""A saved series of scrapes: JSON lines ``{"t": seconds, "text": page}``, plain or gzipped.
+
+A line without ``text`` (``{"t": …, "status": null, "error": …}``) is a scrape that failed: a gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvscope.errors import SourceError
+from kvscope.sources._base import Description, Poll
+from kvscope.sources._lines import JsonLines
+from kvscope.sources._pacer import Pacer
+from kvscope.sources._page import reader_for
+from kvscope.sources._pagelog import PageLog
+
+
+class _Scrape(NamedTuple):
+    t: float
+    text: str
+    error: str
+
+
+class SeriesSource:
+    """Replays saved scrapes: everything at the first poll, or paced when ``speed`` is given."""
+
+    def __init__(self, path: Path, *, speed: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._lines = JsonLines(path)
+        self._read = scrapes = self._scrapes()
+        # The engine is known from the first page that answered; what failed before it is kept for the first poll.
+        waiting = []
+        for scrape in scrapes:
+            waiting.append(scrape)
+            if scrape.text:
+                break
+        if not waiting or not waiting[-1].text:
+            raise SourceError(self._lines.damage or f"{path}: no scrape with a page in it; expected lines {{t, text}}")
+        self._log = PageLog(reader_for(waiting[-1].text, str(path)))
+        self._pacer = Pacer(((scrape.t, scrape) for scrape in _chained(waiting, scrapes)), speed, clock)
+        self._told_damage = False
+
+    def describe(self) -> Description:
+        tags = dict(self._log.reader.tags)
+        return Description(
+            "series", str(self._path), tags["engine"], tags.get("version", ""), tags, alive=False, note="saved scrapes"
+        )
+
+    def poll(self) -> Poll:
+        for scrape in self._pacer.due():
+            if scrape.text:
+                self._log.page(scrape.text, scrape.t)
+            else:
+                self._log.failure(scrape.t, scrape.error)
+        poll = self._log.take(ended=self._pacer.ended)
+        if self._pacer.ended and self._lines.damage and not self._told_damage:
+            self._told_damage = True
+            return Poll(poll.samples, poll.marks, (*poll.notices, self._lines.damage), poll.ended)
+        return poll
+
+    def close(self) -> None:
+        self._read.close()
+
+    def _scrapes(self) -> Generator[_Scrape, None, None]:
+        last = float("-inf")
+        for number, line in self._lines:
+            t = line.get("t")
+            if not isinstance(t, int | float):
+                raise SourceError(f"{self._path}, line {number}: no time 't'; expected lines {{t, text}}")
+            last = max(last, float(t))
+            text = line.get("text")
+            yield _Scrape(last, text if isinstance(text, str) else "", _reason(line))
+
+
+def _chained(first: list[_Scrape], rest: Iterator[_Scrape]) -> Iterator[_Scrape]:
+    yield from first
+    yield from rest
+
+
+def _reason(line: dict[str, Any]) -> str:
+    status = line.get("status")
+    return f"HTTP status {status}" if status is not None else str(line.get("error") or "no answer")[:120]
