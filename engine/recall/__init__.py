@@ -1,0 +1,1 @@
+"""The shipped recall model: its task, its training and its measured accuracy."""
