@@ -1,0 +1,36 @@
+"""What admission may look at, and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The pool as admission sees it. Bytes are device bytes; a token's ``full_bytes`` are uncompressed, all layers."""
+
+    pool_bytes: int
+    free_blocks: int
+    total_blocks: int
+    full_bytes: int
+    measured_bytes: float
+    max_context: int
+    running: int
+    watermark: float
+
+
+class Admission(Protocol):
+    """The one place where a memory estimate is made."""
+
+    def bytes_per_token(self, room: Room) -> float:
+        """KV bytes this strategy counts for one token."""
+        ...
+
+    def assumed_bytes(self, room: Room, held_tokens: int) -> float:
+        """KV bytes it counts for everything running; ``held_tokens`` are tokens stored now."""
+        ...
+
+    def admits(self, room: Room, new_blocks: int) -> bool:
+        """Whether one more request that needs ``new_blocks`` of its own may run."""
+        ...

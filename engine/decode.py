@@ -1,0 +1,57 @@
+"""Attention of one new token per request: store its KV, choose what to read, read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases
+
+if TYPE_CHECKING:
+    from engine.cache import KVCache
+    from engine.request import Request
+
+
+class DecodeAttend:
+    """The model's ``attend`` for a decode batch. Afterwards ``hot``, ``cold``, ``read`` and ``total`` tell per layer
+    how many pages were read in each form and how many entries of how many (tokens, mean over kv heads).
+    """
+
+    def __init__(
+        self, cache: KVCache, kernels: Kernels, keep: Keep | None, requests: Sequence[Request], phases: Phases
+    ) -> None:
+        self.cache, self.kernels, self.keep, self.phases = cache, kernels, keep, phases
+        tokens = cache.geometry.block_tokens
+        positions = torch.tensor([request.length - 1 for request in requests])
+        width = max(cache.geometry.blocks_for(request.length) for request in requests)
+        table = torch.full((len(requests), width), -1, dtype=torch.int32)
+        for row, request in enumerate(requests):
+            used = request.block_table[: cache.geometry.blocks_for(request.length)]
+            table[row, : len(used)] = torch.tensor(used, dtype=torch.int32)
+        self.batch = DecodeBatch(table, (positions + 1).to(torch.int32))
+        self.block_ids = table.long().gather(1, (positions // tokens)[:, None])[:, 0]
+        self.slots = positions % tokens
+        self.hot, self.cold = [0] * cache.geometry.layers, [0] * cache.geometry.layers
+        self.read, self.total = [0.0] * cache.geometry.layers, [0.0] * cache.geometry.layers
+        self.seconds = 0.0
+        self.choices: list[Tensor] = []
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q [B, q_heads, head_dim], k and v [B, kv_heads, head_dim] → [B, q_heads, head_dim]."""
+        started = perf_counter()
+        self.cache.write(layer, self.block_ids, self.slots, k, v)
+        selection = None
+        if self.keep is not None:
+            selection = self.kernels.select(q, layer, self.cache, self.batch, self.keep, self.phases)
+            self.choices.append(selection.blocks(self.batch))
+        scale = self.cache.geometry.head_dim**-0.5
+        out = self.kernels.attend(q, layer, self.cache, self.batch, selection, scale, self.phases)
+        traffic = self.kernels.traffic
+        self.hot[layer], self.cold[layer] = traffic.hot_pages, traffic.cold_pages
+        self.read[layer], self.total[layer] = traffic.entries_read, traffic.entries_total
+        self.seconds += perf_counter() - started
+        return out

@@ -1,0 +1,167 @@
+"""Fills the flight recorder from the engine's state, once a step. Nothing here runs when probes are off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from probes.recorder import Recorder, step_columns
+
+if TYPE_CHECKING:
+    from engine.decode import DecodeAttend
+    from engine.exposition import Histogram
+    from engine.kernels._base import Phases
+    from engine.llm import Engine, StepTimes
+    from engine.request import Request
+    from engine.scheduler import Plan
+
+METRICS = (
+    *("time.step", "time.idle", "time.decode", "time.host", "time.linear", "sparse.index_time", "time.gather"),
+    *("time.attend", "decompress.time", "tier.transfer_time", "time.sample", "time.prefill", "prefill.decompress_time"),
+    *("batch.steps", "batch.decode_steps", "batch.tokens_per_step", "batch.context_tokens"),
+    *("tokens.generated", "tokens.prompt", "tokens.prefilled", "tokens.recomputed", "requests.finished"),
+    *("prefix.queries", "prefix.hits", "sched.running", "sched.waiting", "sched.deferred", "sched.max_running"),
+    *("sched.preemptions", "kv.resident_bytes", "kv.overhead_bytes", "kv.reserved_bytes", "kv.assumed_bytes"),
+    *("kv.bytes_per_token_assumed", "kv.bytes_per_token_measured", "kv.usage_ratio", "kv.capacity_tokens"),
+    *("kv.used_tokens", "kv.entries", "kv.block_size", "cache.evictions", "sparse.kept_share_target"),
+    *("sparse.entries_read", "sparse.entries_total", "tier.hot_accesses", "tier.cold_accesses"),
+    *("tier.promotions", "tier.demotions", "tier.bytes_in", "tier.bytes_out"),
+    *("quality.tokens_checked", "quality.tokens_right", "engine.config_epoch"),
+)
+LAYER_METRICS = (
+    *("kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries", "sparse.layer_entries_read"),
+    *("sparse.layer_entries_total", "tier.layer_hot_accesses", "tier.layer_cold_accesses"),
+)
+REQUEST_COLUMNS = (
+    *("t", "latency.ttft", "latency.tpot", "latency.e2e", "sched.queue_time", "latency.prefill_time"),
+    *("latency.decode_time", "request.tokens_in", "request.tokens_out", "request.preemptions", "request.prefix_hits"),
+    "request.kv_bytes",
+)
+
+
+def columns(layers: int) -> list[str]:
+    """Columns of this engine's step rows."""
+    return step_columns(METRICS, LAYER_METRICS, layers)
+
+
+class Instruments:
+    """Writes one row a step and one a finished request through ``recorder``; ``histograms`` feed the metrics page."""
+
+    def __init__(self, recorder: Recorder, histograms: Mapping[str, Histogram]) -> None:
+        self.recorder, self.histograms = recorder, histograms
+
+    def step(self, engine: Engine, plan: Plan, times: StepTimes, phases: Phases, attend: DecodeAttend | None) -> None:
+        """Commit the row of the step that just ended."""
+        self._times(times, phases)
+        self._work(engine, plan)
+        self._memory(engine)
+        if attend is not None:
+            self._traffic(attend)
+        self.recorder.commit()
+
+    def idle(self, seconds: float) -> None:
+        """Time passed with nothing to run; written with the next row."""
+        self.recorder.add("time.idle", seconds)
+
+    def finished(self, engine: Engine, request: Request) -> None:
+        """Write the row of a request that ends (its blocks still held)."""
+        assert request.scheduled_s is not None
+        assert request.first_token_s is not None
+        assert request.last_token_s is not None
+        decode_s, count = request.last_token_s - request.first_token_s, len(request.generated)
+        shape = engine.cache.geometry
+        own = len(request.block_table) - len(request.keys)
+        row = {
+            "t": request.last_token_s,
+            "latency.ttft": request.first_token_s - request.arrival_s,
+            "latency.tpot": decode_s / (count - 1) if count > 1 else float("nan"),
+            "latency.e2e": request.last_token_s - request.arrival_s,
+            "sched.queue_time": request.scheduled_s - request.arrival_s,
+            "latency.prefill_time": request.first_token_s - request.scheduled_s,
+            "latency.decode_time": decode_s,
+            "request.tokens_in": len(request.prompt),
+            "request.tokens_out": count,
+            "request.preemptions": request.preemptions,
+            "request.prefix_hits": request.prefix_hits,
+            "request.kv_bytes": own * shape.pages_per_block * shape.hot_page_bytes,
+        }
+        self.recorder.add("requests.finished", 1)
+        self.recorder.finish_request(row)
+        for name, histogram in self.histograms.items():
+            histogram.observe(row[name])
+
+    def _times(self, times: StepTimes, phases: Phases) -> None:
+        add = self.recorder.add
+        add("time.step", times.step)
+        add("time.decode", times.step - times.prefill)
+        add("time.prefill", times.prefill)
+        add("prefill.decompress_time", times.prefill_decompress)
+        add("time.host", times.host)
+        add("time.linear", times.linear)
+        add("time.sample", times.sample)
+        add("tier.transfer_time", times.transfer)
+        add("sparse.index_time", phases.select)
+        add("time.gather", phases.gather)
+        add("time.attend", phases.attend)
+        add("decompress.time", phases.decompress)
+
+    def _work(self, engine: Engine, plan: Plan) -> None:
+        add, put, scheduler = self.recorder.add, self.recorder.set, engine.scheduler
+        prefilled = sum(end - start for _, start, end in plan.prefill)
+        add("batch.steps", 1)
+        add("batch.decode_steps", bool(plan.decode))
+        put("batch.tokens_per_step", prefilled + len(plan.decode))
+        if plan.decode:
+            put("batch.context_tokens", sum(request.length for request in plan.decode) / len(plan.decode))
+        add("tokens.prefilled", prefilled)
+        put("tokens.generated", engine.tokens_generated)
+        put("tokens.prompt", scheduler.prefix_queries)
+        put("tokens.recomputed", scheduler.recomputed)
+        put("prefix.queries", scheduler.prefix_queries)
+        put("prefix.hits", scheduler.prefix_hits)
+        put("sched.running", len(scheduler.running))
+        put("sched.waiting", len(scheduler.waiting))
+        put("sched.deferred", scheduler.deferred)
+        put("sched.max_running", engine.knobs.max_running)
+        put("sched.preemptions", scheduler.preemptions)
+        put("quality.tokens_checked", engine.tokens_checked)
+        put("quality.tokens_right", engine.tokens_right)
+
+    def _memory(self, engine: Engine) -> None:
+        put, cache = self.recorder.set, engine.cache
+        room, estimate = engine.scheduler.room(), engine.scheduler.estimate()
+        by_layer, entries = cache.resident_bytes_by_layer(), cache.entries_by_layer()
+        held = int(cache.blocks.filled.sum())
+        resident = sum(by_layer)
+        put("kv.resident_bytes", resident)
+        put("kv.overhead_bytes", cache.overhead_bytes())
+        put("kv.reserved_bytes", room.pool_bytes)
+        put("kv.assumed_bytes", estimate.assumed_bytes(room, held))
+        put("kv.bytes_per_token_assumed", estimate.bytes_per_token(room))
+        put("kv.bytes_per_token_measured", room.measured_bytes)
+        put("kv.usage_ratio", cache.arena.held_bytes / room.pool_bytes)
+        put("kv.capacity_tokens", room.pool_bytes / room.full_bytes)
+        put("kv.used_tokens", held)
+        put("kv.entries", (sum(entries.hot) + sum(entries.cold)) / len(by_layer))
+        put("kv.block_size", cache.geometry.block_tokens)
+        self.recorder.set_layers("kv.bytes_per_layer", by_layer)
+        self.recorder.set_layers("kv.hot_entries", entries.hot)
+        self.recorder.set_layers("kv.cold_entries", entries.cold)
+        residency, keep = engine.residency, engine.residency.policy.keep(engine.knobs, cache.geometry.block_tokens)
+        put("cache.evictions", residency.evictions + engine.scheduler.evictions)
+        put("sparse.kept_share_target", 1.0 if keep is None else keep.share)
+        put("tier.promotions", residency.promotions)
+        put("tier.demotions", residency.demotions)
+        put("tier.bytes_in", residency.bytes_in)
+        put("tier.bytes_out", residency.bytes_out)
+
+    def _traffic(self, attend: DecodeAttend) -> None:
+        add, layers = self.recorder.add, len(attend.hot)
+        add("sparse.entries_read", sum(attend.read) / layers)
+        add("sparse.entries_total", sum(attend.total) / layers)
+        add("tier.hot_accesses", sum(attend.hot))
+        add("tier.cold_accesses", sum(attend.cold))
+        self.recorder.add_layers("sparse.layer_entries_read", attend.read)
+        self.recorder.add_layers("sparse.layer_entries_total", attend.total)
+        self.recorder.add_layers("tier.layer_hot_accesses", attend.hot)
+        self.recorder.add_layers("tier.layer_cold_accesses", attend.cold)

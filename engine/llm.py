@@ -1,0 +1,194 @@
+"""The engine: one step is schedule, run, settle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine import kernels, policies
+from engine.cache import KVCache
+from engine.decode import DecodeAttend
+from engine.geometry import KVGeometry
+from engine.kernels import block
+from engine.kernels._base import Kernels, Phases
+from engine.knobs import Knobs
+from engine.model import Decoder, ModelConfig
+from engine.prefill import PrefillAttend
+from engine.request import Check, Request
+from engine.residency import Residency
+from engine.scheduler import Scheduler
+from engine.tiers import Promoter
+
+if TYPE_CHECKING:
+    from engine.instruments import Instruments
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """Seconds of one step by what they were spent on; decode parts are disjoint, prefill is whole."""
+
+    step: float = 0.0
+    prefill: float = 0.0
+    prefill_decompress: float = 0.0
+    host: float = 0.0
+    linear: float = 0.0
+    transfer: float = 0.0
+    sample: float = 0.0
+
+
+class Engine:
+    """A model, its KV and its requests. ``probe`` is None when nothing observes; nothing is measured for it then."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        model: Decoder,
+        knobs: Knobs,
+        *,
+        pool_bytes: int,
+        max_context: int,
+        block_tokens: int = 32,
+    ) -> None:
+        geometry = KVGeometry(
+            config.layers, config.kv_heads, config.q_heads, config.head_dim, block_tokens, min(16, block_tokens)
+        )
+        block_bytes = geometry.cold_page_bytes * geometry.pages_per_block
+        self.config, self.model, self.knobs = config, model, knobs
+        self.cache = KVCache(geometry, pool_bytes, max_blocks=max(1, pool_bytes // block_bytes))
+        self.residency = Residency(self.cache, knobs)
+        self.scheduler = Scheduler(self.cache, self.residency, knobs, max_context)
+        self.promoter = Promoter(self.residency)
+        self.finished: list[Request] = []
+        self.probe: Instruments | None = None
+        self.tokens_generated = self.tokens_right = self.tokens_checked = 0
+        self._next_id = 0
+        self._kernels: dict[str, Kernels] = {}
+
+    def warm_up(self) -> None:
+        """Compile what compiles at first use, so that no compilation lands in a measurement."""
+        block.warm_up(self.cache.geometry)
+
+    def submit(self, prompt: tuple[int, ...], max_new_tokens: int, check: Check | None = None) -> Request:
+        """Queue a request that generates exactly ``max_new_tokens`` tokens; ValueError when it can never fit."""
+        request = Request(self._next_id, prompt, max_new_tokens, monotonic(), check)
+        self.scheduler.submit(request)
+        self._next_id += 1
+        return request
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.waiting or self.scheduler.running)
+
+    @torch.inference_mode()
+    def step(self) -> list[Request]:
+        """Run one step; returns the requests that ended in it."""
+        times, phases, started = StepTimes(), Phases(), perf_counter()
+        plan = self.scheduler.schedule(monotonic())
+        times.host += perf_counter() - started
+        for request, start, end in plan.prefill:
+            self._prefill(request, start, end, times)
+        attend = self._decode(plan.decode, times, phases) if plan.decode else None
+        settling = perf_counter()
+        ended = [request for request in self.scheduler.running if request.finished]
+        for request in ended:
+            if self.probe is not None:
+                self.probe.finished(self, request)
+            self.scheduler.release(request)
+        times.host += perf_counter() - settling
+        times.step = perf_counter() - started
+        if self.probe is not None:
+            self.probe.step(self, plan, times, phases, attend)
+        return ended
+
+    def set_knobs(self, changes: Mapping[str, str]) -> Knobs:
+        """Change live settings between two steps; KnobError and no change when one of them is wrong."""
+        old, new = self.knobs, self.knobs.with_text(changes)
+        placing = ("policy", "hot_share", "evict_share", "sink_tokens", "window_tokens")
+        replace = any(getattr(old, name) != getattr(new, name) for name in placing)
+        self.knobs = new
+        if replace:
+            self.residency.restart(new)
+        # A dense policy needs every entry at full precision, and what is cold or gone can only be computed again.
+        self.scheduler.restart(new, recompute=replace and not policies.get(new.policy).SPARSE)
+        self.residency.knobs = new
+        if replace:
+            self._place_again()
+        return new
+
+    def _place_again(self) -> None:
+        for ids in self.scheduler.prefix.runs():
+            self.residency.place_prefix(ids)
+
+    def _prefill(self, request: Request, start: int, end: int, times: StepTimes) -> None:
+        began, phases = perf_counter(), Phases()
+        sample_end = len(request.keys) * self.cache.geometry.block_tokens
+        attend = PrefillAttend(self.cache, self.residency, request.block_table, (start, end), sample_end, phases)
+        hidden = self.model(torch.tensor(request.tokens(start, end)), torch.arange(start, end), attend)
+        request.computed = end
+        if end == request.length:
+            self.scheduler.computed(request)
+            self._accept([request], self.model.logits(hidden[-1:]).argmax(-1))
+        times.prefill += perf_counter() - began
+        times.prefill_decompress += phases.decompress
+
+    def _decode(self, requests: list[Request], times: StepTimes, phases: Phases) -> DecodeAttend:
+        began = perf_counter()
+        policy = self.residency.policy
+        attend = DecodeAttend(
+            self.cache, self._operators(), policy.keep(self.knobs, self.cache.geometry.block_tokens), requests, phases
+        )
+        tokens = torch.tensor([request.tokens(request.length - 1, request.length)[0] for request in requests])
+        positions = torch.tensor([request.length - 1 for request in requests])
+        forward = perf_counter()
+        logits = self.model.logits(self.model(tokens, positions, attend))
+        sampling = perf_counter()
+        chosen = logits.argmax(-1)
+        settling = perf_counter()
+        for request in requests:
+            request.computed = request.length
+        self._accept(requests, chosen)
+        moving = perf_counter()
+        self._age(requests)
+        if self.knobs.promote_after and attend.choices:
+            self.promoter.after_step(attend.choices, self.knobs)
+        ended = perf_counter()
+        # What the attention call spent beyond its own phases is storing KV and preparing arguments: host work.
+        times.host += (forward - began) + (moving - settling) + (attend.seconds - phases.total)
+        times.linear += (sampling - forward) - attend.seconds
+        times.sample += settling - sampling
+        times.transfer += ended - moving
+        return attend
+
+    def _operators(self) -> Kernels:
+        name = self.knobs.kernels if self.residency.policy.SPARSE else "dense"
+        if name not in self._kernels:
+            self._kernels[name] = kernels.get(name)
+        return self._kernels[name]
+
+    def _accept(self, requests: list[Request], chosen: Tensor) -> None:
+        """Append one token to each request and judge it where the right one is known."""
+        now = monotonic()
+        for request, token in zip(requests, chosen.tolist(), strict=True):
+            if request.check is not None:
+                self.tokens_checked += 1
+                self.tokens_right += request.check(request.tokens(request.length - 1, request.length)[0], token)
+            request.generated.append(token)
+            request.first_token_s = request.first_token_s or now
+            request.last_token_s = now
+        self.tokens_generated += len(requests)
+
+    def _age(self, requests: list[Request]) -> None:
+        """Blocks that left the recent window of the request that wrote them take the policy's cold form."""
+        if not self.residency.policy.SPARSE:
+            return
+        tokens = self.cache.geometry.block_tokens
+        for request in requests:
+            behind = max(0, request.length - 1 - self.knobs.window_tokens) // tokens
+            if behind > request.placed:
+                self.residency.age(request.block_table[request.placed : behind])
+                request.placed = behind

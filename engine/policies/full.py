@@ -1,0 +1,29 @@
+"""Keep everything at full precision, read everything: the baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.forms.hot import CODE as HOT
+from engine.kernels._base import Keep
+
+if TYPE_CHECKING:
+    from engine.knobs import Knobs
+
+
+class Full:
+    """See the module."""
+
+    SPARSE = False
+
+    def keep(self, knobs: Knobs, block_tokens: int) -> Keep | None:
+        return None
+
+    def place(self, importance: Tensor, knobs: Knobs, block_tokens: int) -> Tensor:
+        return torch.full(importance.shape, HOT, dtype=torch.uint8)
+
+
+POLICY = Full()

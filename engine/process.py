@@ -1,0 +1,200 @@
+"""The engine's process: its loop, its flight recorder, its doors, and an orderly end.
+
+Standard output carries one JSON line a fact for the launcher: ``ready`` with pid, port and ring, or ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from queue import Empty
+from time import monotonic, perf_counter
+from typing import Any
+
+import numba
+import torch
+
+from engine import settings as settings_module
+from engine.exposition import LATENCIES, Histogram, render
+from engine.instruments import REQUEST_COLUMNS, Instruments, columns
+from engine.knobs import KnobError
+from engine.llm import Engine
+from engine.server import Command, Server
+from engine.settings import Settings
+from engine.weights import load_shipped
+from engine.workload import RecallLoad
+from probes.recorder import Recorder
+from probes.ring import RingWriter
+from probes.runtime import process_start_ticks
+
+IDLE_WAIT_S = 0.05
+VERSION = "0.1.0"
+
+
+class Process:
+    """One engine with its load, its recorder and its server, in this process."""
+
+    def __init__(self, settings: Settings) -> None:
+        torch.set_num_threads(settings.threads)
+        numba.set_num_threads(min(settings.threads, numba.config.NUMBA_NUM_THREADS))
+        config, model = load_shipped()
+        self.settings = settings
+        self.engine = Engine(
+            config,
+            model,
+            settings.knobs,
+            pool_bytes=settings.pool_bytes,
+            max_context=settings.max_context,
+            block_tokens=settings.block_tokens,
+        )
+        self.engine.warm_up()
+        self.load = RecallLoad(settings.load)
+        self.stopping = threading.Event()
+        self.epoch = 0
+        self.info = {
+            "engine": "kvscope-engine",
+            "version": VERSION,
+            "model": "recall",
+            "device": "cpu",
+            "dtype": "float32",
+        }
+        self.histograms = {name: Histogram() for name in LATENCIES}
+        self.ring, self.recorder = self._open_recorder() if settings.probes else (None, None)
+        self._announce("warm-up", {})
+        self.server = Server(self._page, settings.host, settings.port)
+        if self.ring is not None:
+            self.server.write_token(self.ring.path.with_suffix(".token"))
+
+    def _open_recorder(self) -> tuple[RingWriter, Recorder]:
+        names = columns(self.engine.config.layers)
+        parent = os.getppid()
+        header = {
+            **self.info,
+            "launcher": {"pid": parent, "start_ticks": process_start_ticks(parent)},
+            "geometry": {"layers": self.engine.config.layers, "block_tokens": self.settings.block_tokens},
+            "tags": self.tags(),
+            "load": self.settings.load.as_text(),
+        }
+        ring = RingWriter(header, names, REQUEST_COLUMNS)
+        recorder = Recorder(ring, names, REQUEST_COLUMNS)
+        self.engine.probe = Instruments(recorder, self.histograms)
+        return ring, recorder
+
+    def tags(self) -> dict[str, str]:
+        """What a segment of this engine's recording is tagged with."""
+        knobs, load = self.engine.knobs, self.settings.load
+        return {
+            **{key: self.info[key] for key in ("engine", "version", "model", "device")},
+            "workload": f"recall {load.documents}x{load.document_tokens}+{load.question_tokens}->{load.new_tokens}",
+            "offered_load": f"{load.clients} clients, closed loop",
+            "policy": knobs.policy,
+            "kernels": knobs.kernels,
+            "cap": str(knobs.max_running),
+        }
+
+    def run(self) -> None:
+        """Step until told to stop."""
+        engine = self.engine
+        while not self.stopping.is_set():
+            self._commands()
+            self.load.top_up(engine)
+            if engine.has_work:
+                engine.step()
+            else:
+                self._idle()
+
+    def _idle(self) -> None:
+        started = perf_counter()
+        with suppress(Empty):
+            self._execute(self.server.commands.get(timeout=IDLE_WAIT_S))
+        if self.engine.probe is not None:
+            self.engine.probe.idle(perf_counter() - started)
+
+    def _commands(self) -> None:
+        while not self.server.commands.empty():
+            self._execute(self.server.commands.get())
+
+    def _execute(self, command: Command) -> None:
+        body = command.body
+        try:
+            changes = {str(name): str(value) for name, value in dict(body.get("set", {})).items()}
+            if changes:
+                self._change(changes)
+            if changes or body.get("mark"):
+                self._announce(str(body.get("mark") or ""), changes)
+            if body.get("stop"):
+                self.stopping.set()
+        except (KnobError, TypeError, ValueError) as error:
+            command.answer(400, {"error": str(error)})
+            return
+        command.answer(
+            200, {"knobs": {**self.engine.knobs.as_text(), **self.settings.load.as_text()}, "t": monotonic()}
+        )
+
+    def _change(self, changes: dict[str, str]) -> None:
+        knobs, load = settings_module.apply(self.engine.knobs, self.settings.load, changes)
+        if load != self.settings.load:
+            if load.longest > self.settings.max_context:
+                raise KnobError(
+                    f"load of {load.longest} tokens a request, expected {self.settings.max_context} at most"
+                )
+            self.load = RecallLoad(load)
+        self.settings = Settings(knobs, load, *(getattr(self.settings, name) for name in Settings.__slots__[2:]))
+        self.engine.set_knobs({name: value for name, value in changes.items() if not name.startswith("load.")})
+        self.epoch += 1
+
+    def _announce(self, mark: str, changes: dict[str, str]) -> None:
+        if self.recorder is not None:
+            self.recorder.set("engine.config_epoch", self.epoch)
+            self.recorder.event("knobs", mark=mark, epoch=self.epoch, set=changes, tags=self.tags())
+
+    def _page(self) -> str:
+        row = self.recorder.snapshot() if self.recorder is not None else {}
+        return render(row, self.histograms, self.info)
+
+    def close(self) -> None:
+        """End in good order: the recorder stays on disk, the token goes."""
+        self.server.close()
+        if self.ring is not None:
+            self.ring.close()
+
+
+def say(**fact: Any) -> None:
+    """Tell the launcher one fact."""
+    sys.stdout.write(json.dumps(fact) + "\n")
+    sys.stdout.flush()
+
+
+def watch_stdin(stopping: threading.Event) -> None:
+    """End this process when its launcher is gone, however it went: the pipe closes with it."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        stopping.set()
+
+    threading.Thread(target=wait, name="stdin-guard", daemon=True).start()
+
+
+def main(argv: list[str]) -> int:
+    """Run an engine process; returns its exit code."""
+    try:
+        process = Process(settings_module.parse(argv))
+    except Exception as error:
+        # Whatever stops the start is the launcher's to show in one line; a traceback would reach a user.
+        say(error=f"{error}" or type(error).__name__)
+        return 2
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stopping.set())
+    if process.settings.stdin_guard:
+        watch_stdin(process.stopping)
+    ring = str(process.ring.path) if process.ring is not None else None
+    say(ready={"pid": os.getpid(), "port": process.server.port, "ring": ring})
+    try:
+        process.run()
+    finally:
+        process.close()
+    return 0
