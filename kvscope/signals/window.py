@@ -1,0 +1,264 @@
+"""A segment as the formulas see it: gauges, counters and observations already summed over labels and batched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from kvscope.signals import batches as bm
+from kvscope.signals.reading import Missing, Reading
+from kvscope.store import Segment, Store
+from probes.catalog import metric_of
+from probes.sample import Labels
+
+MIN_SAMPLES = 3
+WATCH_LONGER = f"watch for longer: at least {MIN_SAMPLES} samples"
+_GAP_FACTOR, _GAP_FLOOR_S = 5.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter summed over labels: each part holds times and the increase since the part's first sample."""
+
+    parts: tuple[tuple[Sequence[float], Sequence[float]], ...]
+    resets: int = 0
+
+    @property
+    def start_s(self) -> float:
+        return min(times[0] for times, _ in self.parts)
+
+    @property
+    def end_s(self) -> float:
+        return max(times[-1] for times, _ in self.parts)
+
+    @property
+    def samples(self) -> int:
+        return max(len(times) for times, _ in self.parts)
+
+    def at(self, t: float) -> float:
+        """Return the increase from the start of the window to ``t``."""
+        return sum(bm.at(times, values, t) for times, values in self.parts)
+
+    def plus(self, *others: Counter) -> Counter:
+        """Return the sum of counters."""
+        parts = self.parts + tuple(part for other in others for part in other.parts)
+        return Counter(parts, max([self.resets, *(other.resets for other in others)]))
+
+    def minus(self, other: Counter) -> Counter:
+        """Return this counter less another (both of one source, so that their times agree)."""
+        negated = tuple((times, [-value for value in values]) for times, values in other.parts)
+        return Counter(self.parts + negated, max(self.resets, other.resets))
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A gauge over the window: batch means, and the raw values summed over labels where these share their times."""
+
+    means: tuple[float, ...]
+    samples: int
+    note: str = ""
+
+
+class Window:
+    """One segment of one store; everything read through it is remembered until the store changes."""
+
+    def __init__(self, store: Store, segment: Segment) -> None:
+        self.store = store
+        self.segment = segment
+        self.answers: dict[str, Reading | Missing] = {}
+        self._counters: dict[str, Counter | Missing] = {}
+
+    def slices(self, metric: str) -> dict[Labels, tuple[Sequence[float], Sequence[float]]]:
+        """Return times and values of every label set of ``metric`` that has samples in the segment."""
+        found: dict[Labels, tuple[Sequence[float], Sequence[float]]] = {}
+        for labels in self.store.keys(metric):
+            times, values = self.store.series(metric, labels, self.segment.start_s, self.segment.end_s)
+            if times:
+                found[labels] = (times, values)
+        return found
+
+    def counter(self, metric: str, **only: str) -> Counter | Missing:
+        """Return a counter summed over its labels, or over those that carry ``only``."""
+        key = metric + repr(sorted(only.items())) if only else metric
+        if key not in self._counters:
+            self._counters[key] = self._counter(metric, only)
+        return self._counters[key]
+
+    def _counter(self, metric: str, only: dict[str, str]) -> Counter | Missing:
+        parts, resets = [], 0
+        for labels, (times, values) in self.slices(metric).items():
+            if only.items() <= dict(labels).items():
+                lifted, back = bm.increase(times, values)
+                parts.append((times, lifted))
+                resets += back
+        if not parts:
+            return absent(metric, self.store)
+        counter = Counter(tuple(parts), resets)
+        if counter.samples < MIN_SAMPLES:
+            return Missing(f"{metric}: {_count(counter.samples)}, only a total since the engine started", WATCH_LONGER)
+        return counter
+
+    def total(self, metrics: Iterable[str]) -> Counter | Missing:
+        """Return the sum of several counters; Missing names the first one that nobody reports."""
+        found: list[Counter] = []
+        for metric in metrics:
+            one = self.counter(metric)
+            if isinstance(one, Missing):
+                return one
+            found.append(one)
+        return found[0].plus(*found[1:])
+
+    def increase_of(self, metric: str, **only: str) -> float | Missing:
+        """Return by how much a counter grew over the whole segment."""
+        counter = self.counter(metric, **only)
+        return counter if isinstance(counter, Missing) else counter.at(counter.end_s)
+
+    def rate(self, metric: str, unit: str) -> Reading | Missing:
+        """Return increase / time of a counter."""
+        counter = self.counter(metric)
+        if isinstance(counter, Missing):
+            return counter
+        cuts = _cuts(counter.start_s, counter.end_s, counter.samples)
+        if cuts is None:
+            return Missing(f"{metric}: no time passed", WATCH_LONGER)
+        tops = [counter.at(b) - counter.at(a) for a, b in pairwise(cuts)]
+        bottoms = [b - a for a, b in pairwise(cuts)]
+        value, error = bm.ratio_and_error(tops, bottoms)
+        return Reading(value, error, unit, _source(counter), len(tops), counter.samples)
+
+    def ratio(
+        self,
+        top: Counter | Missing,
+        bottom: Counter | Missing,
+        unit: str,
+        nothing: str = "",
+    ) -> Reading | Missing:
+        """Return increase of ``top`` / increase of ``bottom``; Missing(``nothing``) where the bottom stood still."""
+        if isinstance(top, Missing):
+            return top
+        if isinstance(bottom, Missing):
+            return bottom
+        start, end = max(top.start_s, bottom.start_s), min(top.end_s, bottom.end_s)
+        cuts = _cuts(start, end, min(top.samples, bottom.samples))
+        if cuts is None:
+            return Missing("the two counters were never sampled together", WATCH_LONGER)
+        tops = [top.at(b) - top.at(a) for a, b in pairwise(cuts)]
+        bottoms = [bottom.at(b) - bottom.at(a) for a, b in pairwise(cuts)]
+        if sum(bottoms) <= 0:
+            return Missing(nothing or "nothing was counted in this segment", "send the engine some work")
+        value, error = bm.ratio_and_error(tops, bottoms)
+        return Reading(value, error, unit, _source(top.plus(bottom)), len(tops), bottom.samples)
+
+    def gauge(self, metric: str, combine: str = "") -> Gauge | Missing:
+        """Return a gauge's batch means; label sets are summed, or averaged where the unit is a ratio."""
+        slices = self.slices(metric)
+        if not slices:
+            return absent(metric, self.store)
+        samples = max(len(times) for times, _ in slices.values())
+        if samples < MIN_SAMPLES:
+            return Missing(f"{metric}: {_count(samples)}, too few to give an error", WATCH_LONGER)
+        cuts = _cuts(
+            min(times[0] for times, _ in slices.values()), max(times[-1] for times, _ in slices.values()), samples
+        )
+        if cuts is None:
+            return Missing(f"{metric}: no time passed", WATCH_LONGER)
+        per_label = [bm.bin_means(times, values, cuts) for times, values in slices.values()]
+        line = metric_of(metric)
+        average = (combine or ("mean" if line and line.unit == "ratio" else "sum")) == "mean"
+        means = []
+        for column in zip(*per_label, strict=True):
+            known = [value for value in column if value is not None]
+            if len(known) == len(column) or (known and average):
+                means.append(sum(known) / (len(known) if average else 1))
+        if len(means) < 2:
+            return Missing(f"{metric}: samples in only {len(means)} of the segment's batches", WATCH_LONGER)
+        return Gauge(tuple(means), samples, gap_note(next(iter(slices.values()))[0]))
+
+    def mean(self, metric: str, unit: str) -> Reading | Missing:
+        """Return the time average of a gauge."""
+        gauge = self.gauge(metric)
+        if isinstance(gauge, Missing):
+            return gauge
+        value, error = bm.mean_and_error(gauge.means)
+        return Reading(value, error, unit, f"measured{gauge.note}", len(gauge.means), gauge.samples)
+
+    def setting(self, metric: str) -> float | Missing:
+        """Return a configured value: the newest at or before the segment's end, however long ago it was said."""
+        line = metric_of(metric)
+        found = [self.store.latest(metric, labels, self.segment.end_s) for labels in self.store.keys(metric)]
+        known = [value for value in found if value is not None]
+        if not known:
+            return absent(metric, self.store)
+        return sum(known) / (len(known) if line and line.unit == "ratio" else 1)
+
+    def setting_reading(self, metric: str, unit: str) -> Reading | Missing:
+        """Return a configured value as a reading: averaged where it moves, exact where it was said once."""
+        moving = self.mean(metric, unit)
+        if isinstance(moving, Reading):
+            return moving
+        value = self.setting(metric)
+        return value if isinstance(value, Missing) else Reading(value, 0.0, unit, "measured: as configured", 1, 1)
+
+    def together(self, *metrics: str) -> list[tuple[float, ...]] | Missing:
+        """Return values of gauges that were sampled at the same times, one row per time, summed over labels."""
+        columns = []
+        for metric in metrics:
+            slices = self.slices(metric)
+            if not slices:
+                return absent(metric, self.store)
+            sums: dict[float, float] = {}
+            for times, values in slices.values():
+                for t, value in zip(times, values, strict=True):
+                    sums[t] = sums.get(t, 0.0) + value
+            columns.append(sums)
+        shared = sorted(set(columns[0]).intersection(*columns[1:]))
+        if len(shared) < MIN_SAMPLES:
+            return Missing(f"{' and '.join(metrics)}: {_count(len(shared))} taken together", WATCH_LONGER)
+        return [tuple(column[t] for column in columns) for t in shared]
+
+    def observed(self, metric: str) -> tuple[list[float], list[float]] | Missing:
+        """Return times and values of an observation (one per finished request), all labels, in time order."""
+        pairs = sorted(
+            (t, v) for times, values in self.slices(metric).values() for t, v in zip(times, values, strict=True)
+        )
+        if not pairs:
+            return absent(metric, self.store)
+        return [t for t, _ in pairs], [v for _, v in pairs]
+
+
+def _cuts(start_s: float, end_s: float, samples: int) -> list[float] | None:
+    count = min(bm.BATCHES, samples - 1)
+    return bm.edges(start_s, end_s, count) if count >= 2 and end_s > start_s else None
+
+
+def _source(counter: Counter) -> str:
+    note = gap_note(counter.parts[0][0])
+    if counter.resets:
+        note += f"; {counter.resets} counter reset{'s' if counter.resets > 1 else ''} survived"
+    return "measured" + note
+
+
+def gap_note(times: Sequence[float]) -> str:
+    """Say how long the sampling stopped within the segment, or nothing."""
+    if len(times) < MIN_SAMPLES:
+        return ""
+    steps = [b - a for a, b in pairwise(times)]
+    longest = max(steps)
+    if longest <= max(_GAP_FLOOR_S, _GAP_FACTOR * median(steps)):
+        return ""
+    return f"; a gap of {longest:.0f} s without samples"
+
+
+def absent(metric: str, store: Store) -> Missing:
+    """Say that no source reports ``metric`` (or not in this segment), and what would."""
+    if store.keys(metric):
+        return Missing(f"no sample of {metric} in this segment", WATCH_LONGER)
+    line = metric_of(metric)
+    what = f" ({line.help.rstrip('.')})" if line else ""
+    return Missing(f"no source reports {metric}{what}", f"a probe or an engine flag that reports {metric}")
+
+
+def _count(samples: int) -> str:
+    return f"{samples} sample{'' if samples == 1 else 's'} in this segment"
