@@ -63,6 +63,8 @@ class Process:
             "dtype": "float32",
         }
         self.histograms = {name: Histogram() for name in LATENCIES}
+        self.ring: RingWriter | None
+        self.recorder: Recorder | None
         self.ring, self.recorder = self._open_recorder() if settings.probes else (None, None)
         self._announce("warm-up", {})
         self.server = Server(self._page, settings.host, settings.port)
