@@ -1,0 +1,68 @@
+"""The control door of a running built-in engine: change knobs and name segments, with the token its user can read."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvscope.errors import SourceError, UsageError
+
+TIMEOUT_S = 120.0
+
+
+class EngineControl:
+    """Talks to the engine whose flight recorder lies at ``ring``. SourceError when it is gone or was never ours."""
+
+    def __init__(self, ring: Path) -> None:
+        self._token_path = ring.with_suffix(".token")
+
+    @property
+    def available(self) -> bool:
+        """Whether the engine left a token this user can read."""
+        return self._token_path.is_file()
+
+    def set(self, knobs: Mapping[str, str], mark: str = "") -> dict[str, str]:
+        """Change knobs, starting a segment named ``mark``; returns every knob's value.
+
+        The reply comes after the change took effect. UsageError carries the engine's own message about a bad knob.
+        """
+        reply = self._post({"set": dict(knobs), "mark": mark})
+        return {str(name): str(value) for name, value in reply.get("knobs", {}).items()}
+
+    def mark(self, name: str) -> None:
+        """Start a segment without changing anything."""
+        self._post({"mark": name})
+
+    def knobs(self) -> dict[str, str]:
+        """Return every knob's present value."""
+        return self.set({})
+
+    def _post(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            access = json.loads(self._token_path.read_text())
+            url = f"http://127.0.0.1:{int(access['port'])}/control"
+            headers = {"Authorization": f"Bearer {access['token']}", "Content-Type": "application/json"}
+        except (OSError, ValueError, KeyError) as error:
+            raise SourceError(
+                f"{self._token_path}: no control of this engine ({error}); is it still running?"
+            ) from error
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                reply: dict[str, Any] = json.load(response)
+                return reply
+        except urllib.error.HTTPError as error:
+            raise UsageError(_message(error)) from error
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{url}: the engine does not answer ({error})") from error
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError):
+        return f"the engine answered {error.code}"
