@@ -46,7 +46,7 @@ class SeriesSource:
     def describe(self) -> Description:
         tags = dict(self._log.reader.tags)
         return Description(
-            "series", str(self._path), tags["engine"], tags.get("version", ""), tags, alive=False, note="saved scrapes"
+            "series", str(self._path), tags["engine"], tags.get("version", ""), tags, note="saved scrapes"
         )
 
     def poll(self) -> Poll:

@@ -1,0 +1,171 @@
+"""Reading a recording: as a stream in time order, one series of it, or zoomed out without unpacking it."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvscope.errors import SourceError
+from kvscope.recording import schema
+from kvscope.recording.chunk import to_micros, unpack_tick, unpack_times, unpack_values
+from kvscope.recording.recorder import labels_from
+from probes.catalog import metric_of
+from probes.sample import Labels, Sample
+
+
+class RecordedMark(NamedTuple):
+    """A mark as it was recorded: a segment starts at ``t``."""
+
+    name: str
+    t: float
+    tags: dict[str, str]
+
+
+class Recording:
+    """One recording, open for reading; its writer may still be at work.
+
+    ``damage`` says after reading what could not be read, or is empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damage = ""
+        self._db = _open(path)
+        try:
+            schema.check(self._db, path)
+            rows = self._db.execute("SELECT key, value FROM header").fetchall()
+            self.header: dict[str, Any] = {key: json.loads(value) for key, value in rows}
+            self._series = {
+                number: (metric, labels_from(labels))
+                for number, metric, labels in self._db.execute("SELECT id, metric, labels FROM series")
+            }
+        except (sqlite3.DatabaseError, ValueError) as error:
+            self._db.close()
+            raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error
+        except SourceError:
+            self._db.close()
+            raise
+
+    @property
+    def marks(self) -> list[RecordedMark]:
+        """Marks in time order."""
+        rows = self._rows("SELECT name, t, tags FROM marks ORDER BY t, rowid")
+        return [RecordedMark(name, t, json.loads(tags)) for name, t, tags in rows]
+
+    @property
+    def count(self) -> int:
+        """Values folded into chunks."""
+        rows = self._rows("SELECT coalesce(sum(n), 0) FROM chunks")
+        return int(rows[0][0]) if rows else 0
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield every sample in time order; holds one generation (300 s) at a time."""
+        for generation in self._generations():
+            found: list[Sample] = []
+            for chunk in self._chunks(generation):
+                found += self._unpacked(*chunk)
+            yield from sorted(found, key=lambda sample: sample.t)
+        yield from self._waiting()
+
+    def overview(self) -> Iterator[Sample]:
+        """Yield about two samples per chunk: a counter's first and last value, a gauge's mean in the middle.
+
+        Values of finished requests are all there: their quantiles could not be had from a summary.
+        """
+        for generation in self._generations():
+            found: list[Sample] = []
+            for number, start, end, n, first, last, total, times, data in self._chunks(generation):
+                metric, labels = self._series[number]
+                known = metric_of(metric)
+                if known is not None and known.kind == "observation" and known.name == metric:
+                    found += self._unpacked(number, start, end, n, first, last, total, times, data)
+                elif known is not None and known.kind == "gauge":
+                    found.append(Sample(metric, total / n, (start + end) / 2, labels))
+                else:
+                    found += [Sample(metric, first, start, labels), Sample(metric, last, end, labels)]
+            yield from sorted(found, key=lambda sample: sample.t)
+        yield from self._waiting()
+
+    def points(self, metric: str, labels: Labels = ()) -> Iterator[tuple[float, float]]:
+        """Yield (time, value) of one series, oldest first; touches no other series."""
+        number = next((key for key, found in self._series.items() if found == (metric, labels)), None)
+        query = (
+            "SELECT t.data, c.data FROM chunks c JOIN times t ON t.id = c.times WHERE series = ? ORDER BY generation"
+        )
+        for times, values in self._rows(query, number):
+            yield from zip(unpack_times(times), unpack_values(values), strict=True)
+        for sample in self._waiting():
+            if sample.metric == metric and sample.labels == labels:
+                yield sample.t, sample.value
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _generations(self) -> list[int]:
+        return [
+            generation for (generation,) in self._rows("SELECT DISTINCT generation FROM chunks ORDER BY generation")
+        ]
+
+    def _chunks(self, generation: int) -> list[Any]:
+        return self._rows(
+            "SELECT series, start_s, end_s, n, first, last, total, t.data, c.data FROM chunks c "
+            "JOIN times t ON t.id = c.times WHERE generation = ?",
+            generation,
+        )
+
+    def _unpacked(self, number: int, *rest: Any) -> list[Sample]:
+        metric, labels = self._series[number]
+        times, values = unpack_times(rest[-2]), unpack_values(rest[-1])
+        return [Sample(metric, value, t, labels) for t, value in zip(times, values, strict=True)]
+
+    def _waiting(self) -> Iterator[Sample]:
+        for (data,) in self._rows("SELECT data FROM ticks ORDER BY id"):
+            for t, ids, values in unpack_tick(data):
+                for number, value in zip(ids, values, strict=True):
+                    metric, labels = self._series[number]
+                    yield Sample(metric, value, to_micros(t), labels)
+
+    def _rows(self, query: str, *parameters: object) -> list[Any]:
+        """Run a query; where the file is damaged, keep what came and say so in ``damage``."""
+        found: list[Any] = []
+        try:
+            for row in self._db.execute(query, parameters):
+                found.append(row)
+        except sqlite3.DatabaseError as error:
+            self.damage = self.damage or f"{self.path}: cut or damaged ({error}); what is whole was read"
+        return found
+
+
+def read(path: Path) -> Iterator[Sample | RecordedMark]:
+    """Yield a whole recording in time order; a mark comes before the samples of its own time."""
+    recording = Recording(path)
+    try:
+        yield from merged(recording.samples(), recording.marks)
+    finally:
+        recording.close()
+
+
+def merged(samples: Iterator[Sample], marks: list[RecordedMark]) -> Iterator[Sample | RecordedMark]:
+    """Merge both in time order, a mark before the samples of its own time."""
+    return heapq.merge(marks, samples, key=lambda item: item.t)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Open for reading; a file in a place where nothing may be written is read as if nobody else had it."""
+    for option in ("mode=ro", "immutable=1"):
+        try:
+            db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, isolation_level=None)
+            # One transaction for everything: a writer that folds meanwhile would show us values twice, or never.
+            db.execute("BEGIN")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            reason = error
+        except sqlite3.DatabaseError as error:
+            raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error
+        else:
+            return db
+    raise SourceError(f"{path}: {reason}")

@@ -1,0 +1,171 @@
+"""Writing a recording."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from kvscope.errors import SourceError, UsageError
+from kvscope.recording import schema
+from kvscope.recording.chunk import pack_tick, pack_times, pack_values, to_micros, unpack_tick
+from kvscope.store import MarkLike
+from probes.sample import Labels, Sample
+
+CHUNK_S = 300.0
+_MOST_WAITING = 200_000
+"""Values that may wait to be folded: a folding of more would be felt on screen."""
+
+_TAG_LIMIT = 256
+"""Longest name and tag value kept: a tag names a setting, and nothing longer belongs in a recording."""
+
+
+class Recorder:
+    """Appends to a recording, new or ours from before. One writer; readers may look at any time."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        source: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        synthetic: bool = False,
+    ) -> None:
+        self.path = path
+        fresh = _create_private(path)
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None)
+            if fresh:
+                schema.lay_out(self._db)
+                self._write_header(source or {}, tags or {}, synthetic)
+            schema.check(self._db, path)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            rows_of_series = self._db.execute("SELECT id, metric, labels FROM series").fetchall()
+        except (sqlite3.DatabaseError, SourceError) as error:
+            raise UsageError(f"{path}: cannot be appended to ({error}); give another file name") from error
+        self._ids: dict[tuple[str, Labels], int] = {
+            (metric, labels_from(labels)): number for number, metric, labels in rows_of_series
+        }
+        self._oldest = math.inf
+        self._waiting = 0
+        self._fold()
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Write one tick: the samples of one poll. They survive a killed process once this returns."""
+        runs: dict[float, tuple[list[int], list[float]]] = {}
+        fresh: list[tuple[int, str, str]] = []
+        for metric, value, t, labels in samples:
+            if not math.isfinite(value):
+                continue
+            number = self._ids.get((metric, labels))
+            if number is None:
+                number = self._ids[metric, labels] = len(self._ids) + 1
+                fresh.append((number, metric, json.dumps(labels)))
+            run = runs.get(t)
+            if run is None:
+                run = runs[t] = ([], [])
+            run[0].append(number)
+            run[1].append(value)
+        if not runs:
+            return
+        with _transaction(self._db):
+            if fresh:
+                self._db.executemany("INSERT INTO series VALUES (?, ?, ?)", fresh)
+            self._db.execute("INSERT INTO ticks (data) VALUES (?)", (pack_tick(runs),))
+        self._oldest = min(self._oldest, *runs)
+        self._waiting += sum(len(ids) for ids, _ in runs.values())
+        if max(runs) - self._oldest >= CHUNK_S or self._waiting >= _MOST_WAITING:
+            self._fold()
+
+    def mark(self, mark: MarkLike) -> None:
+        """Write a mark. Chunks end here, so that none spans two segments."""
+        row = (to_micros(mark.t), mark.name[:_TAG_LIMIT], json.dumps(_short(mark.tags)))
+        self._fold()
+        self._db.execute("INSERT INTO marks VALUES (?, ?, ?)", row)
+
+    def close(self) -> None:
+        """Fold everything into one file that needs no companion."""
+        self._fold()
+        self._db.execute("PRAGMA journal_mode=DELETE")
+        self._db.close()
+
+    def _write_header(self, source: Mapping[str, str], tags: Mapping[str, str], synthetic: bool) -> None:
+        header = {
+            "source": _short(source),
+            "tags": _short(tags),
+            "synthetic": synthetic,
+            "created_s": time.time(),
+        }
+        rows = [(key, json.dumps(value)) for key, value in header.items()]
+        self._db.executemany("INSERT INTO header VALUES (?, ?)", rows)
+
+    def _fold(self) -> None:
+        """Turn the ticks into one chunk per series, in one transaction: a kill leaves the one or the other."""
+        series: dict[int, tuple[list[float], list[float]]] = {}
+        for (data,) in self._db.execute("SELECT data FROM ticks ORDER BY id"):
+            for t, ids, values in unpack_tick(data):
+                for number, value in zip(ids, values, strict=True):
+                    found = series.get(number)
+                    if found is None:
+                        found = series[number] = ([], [])
+                    found[0].append(t)
+                    found[1].append(value)
+        self._oldest, self._waiting = math.inf, 0
+        if series:
+            with _transaction(self._db):
+                self._write_chunks(series)
+                self._db.execute("DELETE FROM ticks")
+
+    def _write_chunks(self, series: Mapping[int, tuple[list[float], list[float]]]) -> None:
+        generation = self._db.execute("SELECT coalesce(max(generation), 0) + 1 FROM chunks").fetchone()[0]
+        shared: dict[bytes, int | None] = {}
+        rows = []
+        for number, (times, values) in series.items():
+            packed = pack_times(times)
+            if packed not in shared:
+                shared[packed] = self._db.execute("INSERT INTO times (data) VALUES (?)", (packed,)).lastrowid
+            summary = (values[0], values[-1], min(values), max(values), math.fsum(values))
+            where = (number, generation, to_micros(times[0]), to_micros(times[-1]), len(values))
+            rows.append((*where, *summary, shared[packed], pack_values(values)))
+        self._db.executemany(
+            "INSERT INTO chunks (series, generation, start_s, end_s, n, first, last, low, high, total, times, data) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+
+
+def _short(tags: Mapping[str, str]) -> dict[str, str]:
+    return {name[:_TAG_LIMIT]: value[:_TAG_LIMIT] for name, value in tags.items()}
+
+
+def labels_from(text: str) -> Labels:
+    """Return labels from their JSON."""
+    return tuple((name, value) for name, value in json.loads(text))
+
+
+def _create_private(path: Path) -> bool:
+    """Create the file with mode 0600; return False when it was there. SQLite gives its companions the same mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return path.stat().st_size == 0
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; expected a place where a recording can be written") from error
+    return True
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

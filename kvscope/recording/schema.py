@@ -1,0 +1,48 @@
+"""The tables of a recording, and how one is told from any other file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from kvscope.errors import SourceError
+
+SCHEMA = 1
+APPLICATION_ID = 0x6B767363
+"""``kvsc``: tells a recording from any other SQLite file."""
+
+SQLITE_MAGIC = b"SQLite format 3\x00"
+
+TABLES = """
+CREATE TABLE header (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE series (id INTEGER PRIMARY KEY, metric TEXT NOT NULL, labels TEXT NOT NULL, UNIQUE (metric, labels));
+CREATE TABLE ticks (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE times (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY, series INTEGER NOT NULL, generation INTEGER NOT NULL,
+    start_s REAL NOT NULL, end_s REAL NOT NULL, n INTEGER NOT NULL,
+    first REAL NOT NULL, last REAL NOT NULL, low REAL NOT NULL, high REAL NOT NULL, total REAL NOT NULL,
+    times INTEGER NOT NULL, data BLOB NOT NULL
+);
+CREATE INDEX chunks_by_series ON chunks (series, generation);
+CREATE INDEX chunks_by_generation ON chunks (generation);
+CREATE TABLE marks (t REAL NOT NULL, name TEXT NOT NULL, tags TEXT NOT NULL);
+"""
+"""``ticks`` not yet folded into ``chunks``; a generation is one folding, and chunks of it share their ``times``."""
+
+
+def lay_out(db: sqlite3.Connection) -> None:
+    """Create the tables in an empty file."""
+    db.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA}; {TABLES} COMMIT;")
+
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Raise SourceError when the file is no recording, or one of another schema."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise SourceError(f"{path}: an SQLite file, but not a kvscope recording")
+    found = db.execute("PRAGMA user_version").fetchone()[0]
+    if found != SCHEMA:
+        raise SourceError(
+            f"{path}: recording schema {found}, this kvscope reads schema {SCHEMA}; "
+            "read it with the kvscope that wrote it"
+        )

@@ -1,0 +1,110 @@
+"""A running engine's metrics page, scraped at every poll."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit, urlunsplit
+
+from kvscope.errors import SourceError, UsageError
+from kvscope.sources._base import Description, Poll
+from kvscope.sources._fetch import FetchError, fetch
+from kvscope.sources._page import reader_for
+from kvscope.sources._pagelog import PageLog
+
+TIMEOUT_S = 3.0
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?")
+
+Fetch = Callable[[str, float], str]
+
+
+def is_url(text: str) -> bool:
+    """Whether a target is meant as an address: ``http://…``, ``host:port`` or ``host:port/path``."""
+    return "://" in text or _HOST_PORT.fullmatch(text) is not None
+
+
+def page_url(text: str) -> str:
+    """Return the full address of the metrics page: scheme and ``/metrics`` are added where left out. UsageError."""
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        port_ok = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise UsageError(f"{text}: not an address ({error}); expected http://host:port/metrics") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok:
+        raise UsageError(f"{text}: not an address kvscope can scrape; expected http://host:port/metrics")
+    if parts.username is not None:
+        raise UsageError(
+            f"{parts.hostname}: an address with a password in it is not taken; leave out user and password"
+        )
+    path = parts.path if parts.path not in ("", "/") else "/metrics"
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+class ScrapeSource:
+    """Polls one page. The first scrape happens here: an unreachable target or another program's page is an error now.
+
+    Later failures are gaps: told once, over when the page answers again.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        wall: Callable[[], float] = time.time,
+        get: Fetch = fetch,
+    ) -> None:
+        self.url = page_url(address)
+        self._timeout_s = timeout_s
+        self._wall = wall
+        self._get = get
+        text = get(self.url, timeout_s)
+        self._last_t = wall()
+        self._log = PageLog(reader_for(text, self.url))
+        self._ask_version()
+        self._log.page(text, self._last_t)
+        self._fresh = True
+
+    def describe(self) -> Description:
+        tags = dict(self._log.reader.tags)
+        return Description(
+            tags["engine"], self.url, tags["engine"], tags.get("version", ""), tags, alive=self._log.answered
+        )
+
+    def poll(self) -> Poll:
+        if self._fresh:
+            self._fresh = False
+            return self._log.take()
+        try:
+            text = self._get(self.url, self._timeout_s)
+        except FetchError as error:
+            self._log.failure(self._now(), str(error).removeprefix(f"{self.url}: "))
+        else:
+            if not self._log.answered:
+                self._ask_version()
+            self._log.page(text, self._now())
+        return self._log.take()
+
+    def close(self) -> None:
+        """Nothing is held open between polls."""
+
+    def _now(self) -> float:
+        # A wall clock set back must not send samples back: the store drops what is older than its newest.
+        self._last_t = max(self._last_t, self._wall())
+        return self._last_t
+
+    def _ask_version(self) -> None:
+        """Ask the engine for its version where it has a place for that; a page does not carry it."""
+        path = self._log.reader.engine.VERSION_PATH
+        if not path:
+            return
+        parts = urlsplit(self.url)
+        try:
+            found = json.loads(self._get(urlunsplit((parts.scheme, parts.netloc, path, "", "")), self._timeout_s))
+            version = found["version"]
+        except (SourceError, ValueError, KeyError, TypeError):
+            return
+        if isinstance(version, str):
+            self._log.reader.tags["version"] = version[:64]

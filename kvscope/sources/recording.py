@@ -1,0 +1,121 @@
+"""A recording played back: an SQLite file of ours, or a small JSON-lines fixture."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kvscope.errors import SourceError
+from kvscope.recording.fixture import KEY, VERSION, parse_line
+from kvscope.recording.reader import RecordedMark, Recording, merged
+from kvscope.recording.schema import SQLITE_MAGIC
+from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources._lines import JsonLines
+from kvscope.sources._pacer import Pacer
+from kvscope.sources._pagelog import clock_text
+from probes.sample import Sample
+
+_MOST_AT_ONCE = 400_000
+"""Samples of one poll: a longer recording takes several, so that a day of it is never in memory at once."""
+
+_MOST_IN_FULL = 2_000_000
+"""Values read one by one; a longer recording is read zoomed out unless it is paced."""
+
+Item = Sample | RecordedMark
+
+
+class RecordingSource:
+    """Replays a recording: everything at once (in a few polls when it is long), or paced when ``speed`` is given."""
+
+    def __init__(self, path: Path, *, speed: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._notices: list[str] = []
+        self._recording: Recording | None = None
+        self._lines: JsonLines | None = None
+        self._skipped = 0
+        items = self._from_sqlite(speed) if _is_sqlite(path) else self._from_lines()
+        self._pacer = Pacer(((item.t, item) for item in items), speed, clock)
+        if self._pacer.ended:
+            raise SourceError(self._damage() or f"{path}: a recording with nothing in it")
+
+    def describe(self) -> Description:
+        source, tags = dict(self._header.get("source") or {}), dict(self._header.get("tags") or {})
+        note = "recording" + (" (synthetic)" if self._header.get("synthetic") else "")
+        return Description(
+            "recording",
+            str(self._path),
+            str(source.get("engine") or tags.get("engine", "")),
+            str(source.get("version") or tags.get("version", "")),
+            {str(name): str(value) for name, value in tags.items()},
+            note=note,
+        )
+
+    def poll(self) -> Poll:
+        samples: list[Sample] = []
+        marks: list[Mark] = []
+        for item in self._pacer.due():
+            if isinstance(item, Sample):
+                samples.append(item)
+            else:
+                marks.append(Mark(item.name, item.t, item.tags))
+            if len(samples) >= _MOST_AT_ONCE:
+                break
+        if self._pacer.ended and (damage := self._damage()):
+            self._notices.append(damage)
+        notices, self._notices = tuple(self._notices), []
+        return Poll(samples, tuple(marks), notices, self._pacer.ended)
+
+    def close(self) -> None:
+        if self._recording is not None:
+            self._recording.close()
+
+    def _damage(self) -> str:
+        if self._recording is not None:
+            return self._recording.damage
+        return self._lines.damage if self._lines is not None else ""
+
+    def _from_sqlite(self, speed: float | None) -> Iterator[Item]:
+        recording = self._recording = Recording(self._path)
+        self._header: dict[str, Any] = recording.header
+        if speed is None and recording.count > _MOST_IN_FULL:
+            self._notices.append(f"{recording.count} values: read in steps of up to 300 s, not one by one")
+            return merged(recording.overview(), recording.marks)
+        return merged(recording.samples(), recording.marks)
+
+    def _from_lines(self) -> Iterator[Item]:
+        self._lines = JsonLines(self._path)
+        lines = iter(self._lines)
+        number, header = next(lines, (1, {}))
+        if header.get(KEY) != VERSION:
+            found = f"version {header[KEY]}" if KEY in header else "none"
+            raise SourceError(
+                self._lines.damage
+                or f'{self._path}, line {number}: {found}; expected {{"{KEY}": {VERSION}, …}}, a recording this '
+                "kvscope reads"
+            )
+        self._header = header
+        return self._items(lines)
+
+    def _items(self, lines: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[Item]:
+        last = float("-inf")
+        for number, line in lines:
+            try:
+                found = parse_line(line)
+            except ValueError as error:
+                raise SourceError(f"{self._path}, line {number}: {error}") from error
+            items: list[Item] = [found] if isinstance(found, RecordedMark) else list(found)
+            if items and items[0].t < last:
+                raise SourceError(f"{self._path}, line {number}: goes back in time to {clock_text(items[0].t)}")
+            for item in items:
+                last = item.t
+                yield item
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error

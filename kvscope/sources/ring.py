@@ -1,0 +1,155 @@
+"""The flight recorder of an engine on this machine: alive, or what it wrote before it died."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kvscope.errors import SourceError
+from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources._pagelog import clock_text
+from probes.ring_reader import RingError, RingReader
+from probes.sample import Labels, Sample
+
+STEP_GAP_S = 0.05
+LAYER_GAP_S = 0.5
+"""Rows nearer than this to the last one taken are passed over. Counters lose no event by it, only time resolution."""
+
+_IDENTITY = ("engine", "version", "model", "device", "dtype")
+_CUTS = ("knobs", "mark", "load")
+"""Kinds of events at which something was reconfigured or named: a segment starts there."""
+
+Row = tuple[float, ...]
+
+
+class RingSource:
+    """Reads what a recorder holds, then what is new at each poll."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._reader = RingReader(path)
+        except RingError as error:
+            raise SourceError(str(error)) from error
+        self._path = path
+        self._steps = _StepColumns(self._reader.columns)
+        self._requests = [(_series(name), at) for at, name in enumerate(self._reader.request_columns) if name != "t"]
+        self._request_t = self._reader.request_columns.index("t")
+        self._tags = _tags(self._reader.header)
+        self._seen = [0, 0, 0]
+        self._epochs = 0
+        self._last_t = -math.inf
+        self._told_dead = False
+        self._told_torn = False
+
+    def describe(self) -> Description:
+        header = self._reader.header
+        alive = self._reader.is_alive()
+        return Description(
+            "ring",
+            str(self._path),
+            str(header.get("engine", "")),
+            str(header.get("version", "")),
+            _tags(header),
+            alive=alive,
+            note=f"flight recorder of pid {self._reader.pid}" + ("" if alive else f", {self._death()}"),
+        )
+
+    def poll(self) -> Poll:
+        # Asked before reading: a process that dies after its last row was read must not end unread.
+        alive = self._reader.is_alive()
+        marks = self._read_events()
+        # Steps before requests: a request ends inside a step whose row comes after it.
+        samples = self._read_steps([mark.t for mark in marks])
+        samples = sorted(samples + self._read_requests(), key=lambda sample: sample.t)
+        notices = []
+        if not alive and not self._told_dead:
+            self._told_dead = True
+            notices.append(f"pid {self._reader.pid} {self._death()}; what it recorded was read")
+        if self._reader.torn and not self._told_torn:
+            self._told_torn = True
+            notices.append(f"{self._reader.torn} rows were half written and left out")
+        return Poll(samples, tuple(marks), tuple(notices), ended=not alive)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _death(self) -> str:
+        how = "ended" if self._reader.closed else "died"
+        return f"{how}, last heard of at {clock_text(self._reader.heartbeat_s)}"
+
+    def _read_events(self) -> list[Mark]:
+        marks = []
+        for seq, event in self._reader.events(self._seen[2]):
+            self._seen[2] = seq
+            if "mark" not in event and event.get("kind") not in _CUTS:
+                continue
+            self._epochs = int(event.get("epoch", self._epochs + 1))
+            self._tags = {**self._tags, **_event_tags(event)}
+            name = str(event.get("mark") or f"epoch-{self._epochs}")
+            marks.append(Mark(name, self._reader.wall(float(event["t"])), dict(self._tags)))
+        return marks
+
+    def _read_steps(self, cuts: Sequence[float]) -> list[Sample]:
+        rows = []
+        for seq, row in self._reader.steps(self._seen[0]):
+            self._seen[0] = seq
+            rows.append((self._reader.wall(row[self._steps.t]), row))
+        if rows:
+            self._last_t = max(self._last_t, rows[-1][0])
+        return self._steps.samples(rows, cuts)
+
+    def _read_requests(self) -> list[Sample]:
+        found = []
+        for seq, row in self._reader.requests(self._seen[1]):
+            self._seen[1] = seq
+            t = self._reader.wall(row[self._request_t])
+            for (metric, labels), at in self._requests:
+                if math.isfinite(row[at]):
+                    found.append(Sample(metric, row[at], t, labels))
+        return found
+
+
+class _StepColumns:
+    """Which columns of a step row mean what, and which rows are worth taking."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.t = columns.index("t")
+        series = [(_series(name), at) for at, name in enumerate(columns) if name != "t"]
+        self._plain = [(metric, at) for (metric, labels), at in series if not labels]
+        self._layers = [(metric, labels, at) for (metric, labels), at in series if labels]
+        self._last_step = -math.inf
+        self._last_layer = -math.inf
+
+    def samples(self, rows: Sequence[tuple[float, Row]], cuts: Sequence[float]) -> list[Sample]:
+        """Return the samples of the rows taken: spaced ones, the last, and those on both sides of every cut."""
+        found: list[Sample] = []
+        for index, (t, row) in enumerate(rows):
+            after = rows[index + 1][0] if index + 1 < len(rows) else math.inf
+            before = rows[index - 1][0] if index else self._last_step
+            needed = index + 1 == len(rows) or any(before < cut <= t or t < cut <= after for cut in cuts)
+            if needed or t - self._last_step >= STEP_GAP_S:
+                self._last_step = t
+                found += [Sample(metric, row[at], t) for metric, at in self._plain]
+                if needed or t - self._last_layer >= LAYER_GAP_S:
+                    self._last_layer = t
+                    found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._layers]
+        return found
+
+
+def _series(column: str) -> tuple[str, Labels]:
+    """Split ``metric[3]`` into the metric and its layer label."""
+    metric, bracket, layer = column.partition("[")
+    return metric, (("layer", layer.rstrip("]")),) if bracket else ()
+
+
+def _tags(header: Mapping[str, Any]) -> dict[str, str]:
+    tags = {name: str(header[name]) for name in _IDENTITY if header.get(name)}
+    return {**tags, **{str(name): str(value) for name, value in (header.get("tags") or {}).items()}}
+
+
+def _event_tags(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return an event's tags; where a writer gives none, the knobs that were set are its tags."""
+    tags = event.get("tags") or event.get("set") or {}
+    return {str(name): str(value) for name, value in tags.items()}
