@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,7 +35,7 @@ class BuiltinEngine:
     def start(
         cls, knobs: Mapping[str, str], options: tuple[str, ...] = (), tick: Callable[[float], None] | None = None
     ) -> BuiltinEngine:
-        """Start an engine with ``knobs`` (``load.*`` too) and wait until it serves; ``tick`` is told the seconds waited.
+        """Start an engine with ``knobs`` (``load.*`` too) and wait until it serves; ``tick`` hears the seconds waited.
 
         UsageError when the engine extra is not installed or a knob is wrong, SourceError when it does not come up.
         """
@@ -116,3 +116,14 @@ def _tail(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read()[-4000:].decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""
+
+
+def split_knobs(words: Iterable[str]) -> dict[str, str]:
+    """Split ``NAME=VALUE`` words; UsageError for a word without a name or an equals sign."""
+    knobs = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--set {word!r}: expected NAME=VALUE")
+        knobs[name] = value
+    return knobs

@@ -1,0 +1,79 @@
+"""The command line: one subcommand a file in `kvscope/commands`, errors to one line and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from kvscope import commands
+from kvscope.errors import EXIT_INTERRUPTED, EXIT_USAGE, KvscopeError, nearest
+from kvscope.version import __version__
+
+DESCRIPTION = "Why did the service not get faster when the KV cache shrank? Profile and diagnose LLM inference engines."
+EPILOG = """\
+TARGET is a URL (http://host:8000, /metrics is found), the pid of a built-in engine or its launcher, a flight
+recorder (.ring), a recording (.db, .jsonl) or a saved scrape series (.jsonl[.gz] with {t, text} a line).
+
+exit codes: 0 nothing at or above --fail-on · 1 a finding at or above it · 2 usage, configuration or playbook
+            3 target unreachable or not an engine · 4 not enough data · 130 interrupted
+Without a command: pick among the engines found on this machine, or start the demo.
+"""
+
+
+def command_names() -> tuple[str, ...]:
+    """Every subcommand, by file name; imports none of them."""
+    return tuple(found.name for found in pkgutil.iter_modules(commands.__path__) if not found.name.startswith("_"))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parse and run; returns the exit code. Results go to stdout, everything said about them to stderr."""
+    try:
+        return _run(argv)
+    except KvscopeError as error:
+        print(f"kvscope: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("kvscope: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(argv: Sequence[str]) -> int:
+    names = command_names()
+    if argv and not argv[0].startswith("-") and argv[0] not in names:
+        print(
+            f"kvscope: no command {argv[0]!r}{nearest(argv[0], names)}; commands: {', '.join(names)}", file=sys.stderr
+        )
+        return EXIT_USAGE
+    options = _parser(names).parse_args(argv)
+    if options.command is None:
+        return int(importlib.import_module("kvscope.commands._pick").run(options))
+    return int(_module(options.command).run(options))
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"kvscope.commands.{name}")
+
+
+def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kvscope", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"kvscope {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name in names:
+        module = _module(name)
+        summary, _, rest = (module.__doc__ or "").partition("\n\n")
+        sub = subparsers.add_parser(
+            name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.configure(sub)
+    return parser

@@ -1,0 +1,47 @@
+"""Options that several subcommands share, and the settings they end in."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvscope.config import Settings
+
+TARGET_HELP = "URL, pid, flight recorder, recording or saved scrape series"
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """The thing to read."""
+    parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """How a diagnosis is printed and what it does to the exit code."""
+    parser.add_argument("--format", help="text, json or markdown (default text)")
+    parser.add_argument(
+        "--fail-on", dest="fail_on", metavar="VERDICT", help="exit 1 at this verdict or a stronger one (likely)"
+    )
+    parser.add_argument("--all", action="store_true", help="show silent playbooks too")
+    add_playbooks(parser)
+
+
+def add_playbooks(parser: argparse.ArgumentParser) -> None:
+    """A folder of the user's own playbooks."""
+    parser.add_argument("--playbooks", metavar="DIR", help="also use the playbooks in this folder")
+
+
+def add_timing(parser: argparse.ArgumentParser, *, duration: bool = True) -> None:
+    """How long and how often to look."""
+    if duration:
+        parser.add_argument("--duration", type=float, metavar="S", help="seconds to watch a live target (15)")
+    parser.add_argument("--interval", type=float, metavar="S", help="seconds between two polls (1)")
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """Merge this command's flags with environment, file and defaults."""
+    from dataclasses import fields
+
+    from kvscope.config import Settings, load
+
+    return load({field.name: getattr(options, field.name, None) for field in fields(Settings)})[0]

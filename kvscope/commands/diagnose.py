@@ -1,0 +1,47 @@
+"""Watch a target for a while and report what is wrong, how it is known, and what to try next.
+
+A live target is watched for --duration seconds; a recording, a saved series or a dead engine's flight recorder is
+read whole. --baseline compares with an earlier recording or another target.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """TARGET, what to compare it with, how to print it."""
+    from kvscope.commands._options import add_report, add_target, add_timing
+
+    add_target(parser)
+    parser.add_argument("--baseline", metavar="TARGET", help="compare with this target (read before TARGET)")
+    parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="compare these two marked segments of TARGET")
+    add_timing(parser)
+    add_report(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the report on stdout; the exit code says whether a finding reached --fail-on."""
+    from contextlib import ExitStack, closing
+
+    from kvscope import report
+    from kvscope.commands._options import settings_of
+    from kvscope.commands._watch import collect, exit_code, load_playbooks, segment_pair
+    from kvscope.diagnose import diagnose
+    from kvscope.sources import open_target
+    from kvscope.store import Store
+
+    settings = settings_of(options)
+    render = report.get(settings.format)
+    books, store = load_playbooks(settings), Store()
+    with ExitStack() as stack:
+        if options.baseline:
+            baseline = stack.enter_context(closing(open_target(options.baseline)))
+            collect(baseline, store, settings, name="baseline")
+        source = stack.enter_context(closing(open_target(options.target)))
+        notices = collect(source, store, settings, name="current" if options.baseline else "")
+        description = source.describe()
+    pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
+    found = diagnose(store, books, description, *pair, include_silent=options.all, notices=notices)
+    print(render(found))
+    return exit_code(found, settings.fail_on)

@@ -1,0 +1,51 @@
+"""Record what a target reports into one file, for replay, diagnosis or a colleague. Prompt text is never in it."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """TARGET, the file, and how long."""
+    from kvscope.commands._options import add_target, add_timing
+
+    add_target(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to (default kvscope-<time>.db)")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.add_argument(
+        "--duration", type=float, metavar="S", help="stop after this many seconds (default: until Ctrl-C)"
+    )
+    add_timing(parser, duration=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record until the target ends, the time is over or Ctrl-C; what was recorded is kept in every case."""
+    import time
+    from contextlib import closing, suppress
+    from pathlib import Path
+
+    from kvscope.commands._options import settings_of
+    from kvscope.commands._progress import Line
+    from kvscope.errors import UsageError
+    from kvscope.recording import Recorder
+    from kvscope.sources import open_target
+
+    path = Path(options.output or time.strftime("kvscope-%Y%m%d-%H%M%S.db"))
+    if path.exists() and not options.force:
+        raise UsageError(f"{path}: exists already; choose another file or add --force")
+    path.unlink(missing_ok=True)
+    limit, settings = options.duration, settings_of(argparse.Namespace(interval=options.interval))
+    line, ticks, began = Line(), 0, time.monotonic()
+    with closing(open_target(options.target)) as source, closing(Recorder(path, source.describe())) as recorder:
+        with suppress(KeyboardInterrupt):
+            while limit is None or time.monotonic() - began < limit:
+                poll = source.poll()
+                recorder.write(poll)
+                ticks += 1
+                line.show(f"recording {source.describe().target} → {path} … {time.monotonic() - began:.0f} s")
+                if poll.ended:
+                    break
+                time.sleep(settings.interval)
+        line.wipe()
+    print(f"{path}: {ticks} ticks in {time.monotonic() - began:.0f} s")
+    return 0

@@ -1,0 +1,56 @@
+"""Run the built-in engine, by itself or under its own load, for others to attach to.
+
+It prints the pids to attach to and serves /metrics on loopback. `--set NAME=VALUE` sets a knob (policy, kernels,
+kept_share, max_running, ...) or the load (load.clients, load.documents, load.new_tokens, ...).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Knobs, pool and port."""
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob, or load.NAME")
+    parser.add_argument("--clients", type=int, default=12, help="clients of its own load; 0 for none (12)")
+    parser.add_argument("--pool-mib", type=int, default=768, help="KV pool in MiB (768)")
+    parser.add_argument("--port", type=int, default=0, help="port of /metrics; 0 takes a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of the engine (2)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until interrupted, or until the engine ends by itself."""
+    import os
+    import signal
+    import sys
+    import time
+
+    from kvscope.commands._progress import waiting
+    from kvscope.errors import EXIT_INTERRUPTED, EXIT_SOURCE
+    from kvscope.sources.builtin import BuiltinEngine, split_knobs
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    knobs = {"load.clients": str(options.clients), **split_knobs(options.set)}
+    flags = ("--pool-mib", str(options.pool_mib), "--port", str(options.port), "--host", options.host)
+    with waiting("starting the engine") as tick:
+        engine = BuiltinEngine.start(knobs, (*flags, "--threads", str(options.threads)), tick)
+    try:
+        print(f"engine pid {engine.pid}, launcher pid {os.getpid()}, http://{options.host}:{engine.port}/metrics")
+        print(f"kvscope attach {engine.pid}   ·   kvscope diagnose {engine.pid}", flush=True)
+        while (code := engine.exit_code()) is None:
+            time.sleep(0.2)
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        print(
+            f"kvscope: the engine ended ({how}) {engine.last_words()}".rstrip()
+            + f"; its flight recorder is kept: kvscope diagnose {engine.pid}",
+            file=sys.stderr,
+        )
+        return EXIT_SOURCE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:
+        engine.stop()

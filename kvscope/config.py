@@ -1,0 +1,92 @@
+"""Settings and where each one came from: flag, then environment, then kvscope.toml, then default."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from kvscope.errors import UsageError, nearest
+from kvscope.finding import FAIL_ON
+
+FILE_NAME = "kvscope.toml"
+ENV_PREFIX = "KVSCOPE_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``duration`` seconds a live target is watched, ``interval`` seconds between polls, ``playbooks`` a folder."""
+
+    duration: float = 15.0
+    interval: float = 1.0
+    fail_on: str = "likely"
+    format: str = "text"
+    playbooks: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.interval <= 60.0:
+            raise UsageError(f"interval is {self.interval}, expected 0.1 to 60 seconds")
+        if not 0.0 < self.duration <= 86_400.0:
+            raise UsageError(f"duration is {self.duration}, expected more than 0 and at most 86400 seconds")
+        if self.fail_on not in FAIL_ON:
+            raise UsageError(f"fail_on is {self.fail_on!r}, expected one of {', '.join(FAIL_ON)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One setting's value and who set it."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+def load(flags: Mapping[str, Any]) -> tuple[Settings, tuple[Origin, ...]]:
+    """Merge every layer; UsageError names the file or variable, the key and what was expected."""
+    path = config_path()
+    from_file = _read(path) if path else {}
+    origins = []
+    for field in fields(Settings):
+        env = ENV_PREFIX + field.name.upper()
+        if flags.get(field.name) is not None:
+            origins.append(Origin(field.name, flags[field.name], "flag"))
+        elif os.environ.get(env):
+            origins.append(
+                Origin(field.name, _typed(os.environ[env], field.name, f"environment {env}"), f"environment {env}")
+            )
+        elif field.name in from_file:
+            origins.append(Origin(field.name, _typed(from_file[field.name], field.name, str(path)), str(path)))
+        else:
+            origins.append(Origin(field.name, field.default, "default"))
+    return Settings(**{origin.name: origin.value for origin in origins}), tuple(origins)
+
+
+def config_path() -> Path | None:
+    """Return the first kvscope.toml there is: this directory, then the user's configuration directory."""
+    user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kvscope"
+    return next((path for path in (Path(FILE_NAME), user / FILE_NAME) if path.is_file()), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    known = [field.name for field in fields(Settings)]
+    for name in values:
+        if name not in known:
+            raise UsageError(f"{path}: unknown key {name!r}{nearest(name, known)}; known keys: {', '.join(known)}")
+    return values
+
+
+def _typed(value: Any, name: str, where: str) -> Any:
+    kind = {field.name: field.type for field in fields(Settings)}[name]
+    try:
+        return float(value) if kind == "float" else str(value)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{where}: {name} is {value!r}, expected {'a number' if kind == 'float' else 'text'}"
+        ) from None
