@@ -1,0 +1,38 @@
+"""Where samples come from; ``open_target`` turns what a user typed into a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvscope.sources._base import Source
+
+
+def open_target(text: str, *, speed: float | None = None, timeout_s: float | None = None) -> Source:
+    """Open an address (``host:port``, ``http://…``), a process id, or a file: flight recorder, recording, scrapes.
+
+    ``speed`` plays files at that many times real time instead of all at once. SourceError when there is nothing to
+    read behind the target, UsageError when it is no target at all.
+    """
+    from kvscope.sources import _find, _scrape
+
+    if text.isdecimal() and not Path(text).exists():
+        return _ring(_find.ring_of_pid(int(text)))
+    if _scrape.is_url(text) and not Path(text).exists():
+        return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S)
+    path = Path(text).expanduser()
+    kind = _find.kind_of_file(path)
+    if kind == "ring":
+        return _ring(path)
+    if kind == "recording":
+        from kvscope.sources.recording import RecordingSource
+
+        return RecordingSource(path, speed=speed)
+    from kvscope.sources.series import SeriesSource
+
+    return SeriesSource(path, speed=speed, single=kind == "page")
+
+
+def _ring(path: Path) -> Source:
+    from kvscope.sources.ring import RingSource
+
+    return RingSource(path)

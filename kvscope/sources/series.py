@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kvscope.errors import SourceError
 from kvscope.sources._base import Description, Poll
+from kvscope.sources._fetch import PAGE_LIMIT
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources._page import reader_for
@@ -25,12 +26,22 @@ class _Scrape(NamedTuple):
 
 
 class SeriesSource:
-    """Replays saved scrapes: everything at the first poll, or paced when ``speed`` is given."""
+    """Replays saved scrapes: everything at the first poll, or paced when ``speed`` is given.
 
-    def __init__(self, path: Path, *, speed: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    ``single``: the file is one bare page as saved by a browser or curl; its time is the file's.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        speed: float | None = None,
+        single: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._path = path
         self._lines = JsonLines(path)
-        self._read = scrapes = self._scrapes()
+        self._read = scrapes = self._one_page() if single else self._scrapes()
         # The engine is known from the first page that answered; what failed before it is kept for the first poll.
         waiting = []
         for scrape in scrapes:
@@ -63,6 +74,15 @@ class SeriesSource:
 
     def close(self) -> None:
         self._read.close()
+
+    def _one_page(self) -> Generator[_Scrape, None, None]:
+        try:
+            if self._path.stat().st_size > PAGE_LIMIT:
+                raise SourceError(f"{self._path}: larger than {PAGE_LIMIT >> 20} MiB; that is no engine's metrics page")
+            text = self._path.read_bytes().decode("utf-8", errors="replace")
+            yield _Scrape(self._path.stat().st_mtime, text, "")
+        except OSError as error:
+            raise SourceError(f"{self._path}: {error.strerror}") from error
 
     def _scrapes(self) -> Generator[_Scrape, None, None]:
         last = float("-inf")

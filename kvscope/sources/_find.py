@@ -1,0 +1,132 @@
+"""From what a user typed to the thing that is meant: a process's recorder, or what kind of file a path is."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from kvscope.errors import SourceError, nearest
+from kvscope.recording.fixture import KEY
+from kvscope.recording.schema import SQLITE_MAGIC
+from probes.layout import MAGIC
+from probes.ring_reader import RingError, RingReader, find_rings
+from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
+
+FileKind = Literal["ring", "recording", "series", "page"]
+_GZIP_MAGIC = b"\x1f\x8b"
+_HEAD = 4096
+
+
+def ring_of_pid(pid: int) -> Path:
+    """Return the newest recorder of a process, or of one it launched or was launched by. SourceError when none."""
+    try:
+        rings = find_rings()
+        where = runtime_dir()
+    except RuntimeDirError as error:
+        raise SourceError(str(error)) from error
+    ticks = process_start_ticks(pid)
+    family = _family(pid) if ticks is not None else {}
+    reused = ""
+    for path, header in _headers(rings):
+        process, launcher = header["process"], header.get("launcher") or {}
+        if process.get("pid") in family and family[process["pid"]] in (None, process.get("start_ticks")):
+            return path
+        for found in (process, launcher):
+            if found.get("pid") == pid:
+                if ticks is None or found.get("start_ticks") == ticks:
+                    return path
+                reused = f"; {path.name} was written by an earlier process with this pid"
+    raise SourceError(_no_ring(pid, ticks is not None, where, len(rings)) + reused)
+
+
+def kind_of_file(path: Path) -> FileKind:
+    """Say what a file is, by its content. SourceError when it is missing or nothing kvscope reads."""
+    if path.is_dir():
+        raise SourceError(f"{path}: a folder; expected a recording, a series of scrapes or a flight recorder")
+    try:
+        head = _head(path)
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: no such file, and no host:port and no process id{_nearest_file(path)}") from error
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+    if head.startswith(MAGIC):
+        return "ring"
+    if head.startswith(SQLITE_MAGIC) or f'"{KEY}"'.encode() in head.split(b"\n", 1)[0]:
+        return "recording"
+    if head.lstrip().startswith(b"{"):
+        return "series"
+    if not head.strip():
+        raise SourceError(f"{path}: empty; expected a recording, a series of scrapes or a flight recorder")
+    if b"\x00" in head or head.lstrip().startswith(b"<"):
+        raise SourceError(f"{path}: neither a recording, nor a series of scrapes, nor a flight recorder")
+    return "page"
+
+
+def listening_ports(pids: set[int] | None = None) -> dict[int, int]:
+    """Return port → pid of what listens on this machine, of ``pids`` when given; pid 0 where it is not ours to see."""
+    found: dict[int, int] = {}
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr:
+                pid = connection.pid or 0
+                if pids is None or pid in pids:
+                    found[connection.laddr.port] = pid
+    return found
+
+
+def _no_ring(pid: int, alive: bool, where: Path, rings: int) -> str:
+    looked = f"looked for a flight recorder of it, its parents and its children in {where} ({rings} there)"
+    if not alive:
+        return f"process {pid}: not running, and it left no flight recorder; {looked}"
+    ports = sorted(listening_ports({pid, *_children(pid)}))
+    hint = f"; it listens on port {ports[0]}: if that serves /metrics, give 127.0.0.1:{ports[0]}" if ports else ""
+    return f"process {pid}: no flight recorder; {looked}{hint}"
+
+
+def _family(pid: int) -> dict[int, int | None]:
+    """Return pid → start time in ticks of a process, its descendants and its parent."""
+    family = {pid: process_start_ticks(pid)}
+    with contextlib.suppress(psutil.Error):
+        parent = psutil.Process(pid).ppid()
+        if parent > 1:
+            family[parent] = process_start_ticks(parent)
+    for child in _children(pid):
+        family[child] = process_start_ticks(child)
+    return family
+
+
+def _children(pid: int) -> list[int]:
+    with contextlib.suppress(psutil.Error):
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    return []
+
+
+def _headers(rings: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for path in rings:
+        with contextlib.suppress(RingError):
+            reader = RingReader(path)
+            header = reader.header
+            reader.close()
+            yield path, header
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    if not head.startswith(_GZIP_MAGIC):
+        return head
+    # A series may be cut; its first bytes say what it is all the same.
+    with gzip.open(path, "rb") as unpacked, contextlib.suppress(EOFError, OSError):
+        return unpacked.read1(_HEAD)
+    return b""
+
+
+def _nearest_file(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return nearest(path.name, [found.name for found in path.parent.iterdir()])
+    return f"; {path.parent} is no folder"

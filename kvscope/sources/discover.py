@@ -1,0 +1,99 @@
+"""Engines found on this machine: flight recorders, and ports whose page is a known engine's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import psutil
+
+from kvscope.errors import SourceError
+from kvscope.sources import maps
+from kvscope.sources._fetch import fetch
+from kvscope.sources._find import listening_ports
+from kvscope.sources._pagelog import clock_text
+from kvscope.sources._prometheus import series_names
+from probes.ring_reader import RingError, RingReader, find_rings
+from probes.runtime import RuntimeDirError
+
+COMMON_PORTS = (*range(8000, 8011), 8080, 30000)
+TIMEOUT_S = 0.5
+_THREADS = 16
+_MOST_PORTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One engine: ``target`` is what ``open_target`` takes, ``line`` says in one line what it is."""
+
+    target: str
+    kind: str
+    alive: bool
+    line: str
+
+
+def discover(*, timeout_s: float = TIMEOUT_S, get: Callable[[str, float], str] = fetch) -> list[Found]:
+    """Return what there is to watch: living recorders first, then pages, then recorders of the dead."""
+    rings = _rings()
+    pages = _pages(_candidate_ports(), timeout_s, get)
+    return [ring for ring in rings if ring.alive] + pages + [ring for ring in rings if not ring.alive]
+
+
+def _rings() -> list[Found]:
+    found = []
+    with contextlib.suppress(RuntimeDirError):
+        for path in find_rings():
+            try:
+                reader = RingReader(path)
+            except (RingError, OSError) as error:
+                found.append(Found(str(path), "ring", False, f"flight recorder that cannot be read: {error}"))
+                continue
+            alive, closed, last = reader.is_alive(), reader.closed, reader.heartbeat_s
+            header, pid = reader.header, reader.pid
+            reader.close()
+            what = " ".join(str(header[key]) for key in ("engine", "version", "model", "device") if header.get(key))
+            state = "running" if alive else f"{'ended' if closed else 'died'}, last heard of at {clock_text(last)}"
+            target = str(pid) if alive else str(path)
+            found.append(Found(target, "ring", alive, f"{what or 'engine'}, pid {pid}, flight recorder, {state}"))
+    return found
+
+
+def _candidate_ports() -> dict[int, int]:
+    """Return port → pid (0: unknown) of what may serve a page: what listens, else the ports engines use by default."""
+    listening = listening_ports()
+    if not listening:
+        return dict.fromkeys(COMMON_PORTS, 0)
+    # Common ports first, so that a machine with very many listeners still has those looked at.
+    ordered = sorted(listening, key=lambda port: (port not in COMMON_PORTS, port))
+    return {port: listening[port] for port in ordered[:_MOST_PORTS]}
+
+
+def _pages(ports: dict[int, int], timeout_s: float, get: Callable[[str, float], str]) -> list[Found]:
+    def look(port: int) -> Found | None:
+        try:
+            text = get(f"http://127.0.0.1:{port}/metrics", timeout_s)
+        except SourceError:
+            return None
+        names = series_names(text)
+        engine = maps.detect(names)
+        if engine is None:
+            return None
+        pid = ports[port]
+        who = f", pid {pid} ({_process_name(pid)})" if pid else ""
+        return Found(f"127.0.0.1:{port}", engine.ENGINE, True, f"{engine.ENGINE} page, {len(names)} series names{who}")
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return _known(pool.map(look, ports))
+
+
+def _known(found: Iterable[Found | None]) -> list[Found]:
+    return [one for one in found if one is not None]
+
+
+def _process_name(pid: int) -> str:
+    try:
+        return psutil.Process(pid).name()
+    except psutil.Error:
+        return "?"
