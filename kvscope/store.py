@@ -62,8 +62,8 @@ class Store:
         self._marks: list[MarkLike] = []
         self._first = math.inf
         self._last = -math.inf
-        self.memo: dict[tuple[object, ...], object] = {}
-        """What others computed from this store; emptied whenever it changes."""
+        self._open_memo: dict[object, object] = {}
+        self._closed_memo: dict[object, object] = {}
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Append samples; a value that is not a number, or older than its series' newest, is dropped."""
@@ -86,13 +86,18 @@ class Store:
                 self._first = t
             if t > self._last:
                 self._last = t
-        self.memo.clear()
+        self._open_memo.clear()
 
     def mark(self, mark: MarkLike) -> None:
         """Start a segment at ``mark.t``; the one before it ends there."""
         self._marks.append(mark)
         self._marks.sort(key=lambda m: m.t)
-        self.memo.clear()
+        self._open_memo.clear()
+        self._closed_memo.clear()
+
+    def memo(self, segment: Segment) -> dict[object, object]:
+        """Return what others computed over ``segment``; it is emptied once the segment can have changed."""
+        return self._closed_memo if segment.end_s <= self._last else self._open_memo
 
     @property
     def segments(self) -> tuple[Segment, ...]:

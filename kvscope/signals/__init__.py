@@ -43,10 +43,10 @@ def describe(name: str) -> tuple[str, str, tuple[str, ...]]:
 def compute(name: str, store: Store, segment: Segment) -> Reading | Missing:
     """Compute a signal over a segment; the same question is answered from memory until the store changes."""
     formula = find(name).formula
-    place = ("window", segment.name, segment.start_s, segment.end_s)
-    window = store.memo.get(place)
+    memo, place = store.memo(segment), (segment.name, segment.start_s, segment.end_s)
+    window = memo.get(place)
     if not isinstance(window, Window):
-        window = store.memo[place] = Window(store, segment)
+        window = memo[place] = Window(store, segment)
     if name not in window.answers:
         window.answers[name] = formula(window)
     return window.answers[name]

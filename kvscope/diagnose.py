@@ -1,0 +1,195 @@
+"""Hold every playbook against a store: symptom, cause, rivals, gain, and the verdict that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from kvscope import signals
+from kvscope.checks import Check
+from kvscope.compare import Comparable, choose, comparable
+from kvscope.errors import NotEnoughData
+from kvscope.finding import (
+    Answer,
+    Diagnosis,
+    Evidence,
+    Experiment,
+    Finding,
+    Rival,
+    SegmentSummary,
+    Unknown,
+    Verdict,
+)
+from kvscope.gain import estimate
+from kvscope.judge import NO_BASELINE, Pair, all_of, any_of, exclusion, judge
+from kvscope.playbook_schema import Playbook
+from kvscope.ranking import ranked
+from kvscope.signals.reading import Missing, Reading
+from kvscope.sources._base import Description
+from kvscope.store import Segment, Store
+from kvscope.verify import verify
+
+__all__ = ["diagnose", "verify"]
+
+
+def diagnose(
+    store: Store,
+    playbooks: Iterable[Playbook],
+    description: Description,
+    baseline: str | None = None,
+    current: str | None = None,
+    include_silent: bool = False,
+) -> Diagnosis:
+    """Judge all playbooks; without ``include_silent`` only what a person should look at is in the findings.
+
+    Raises NotEnoughData when the store is empty and UsageError when a segment asked for does not exist.
+    """
+    if not store.segments:
+        raise NotEnoughData(f"{description.target}: not a single sample; watch for longer")
+    rules = tuple(playbooks)
+    judged = [_judge(rule, store, description, baseline, current) for rule in rules]
+    findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
+    shown, contradictions = ranked(findings)
+    notices = tuple(dict.fromkeys(notice for _, notice in judged if notice))
+    return Diagnosis(
+        source=_source(description),
+        segments=tuple(_summary(store, segment, description) for segment in store.segments),
+        findings=shown,
+        unknown=_unknown(rules, judged, store),
+        notices=notices + contradictions,
+    )
+
+
+def _judge(
+    rule: Playbook, store: Store, description: Description, baseline: str | None, current: str | None
+) -> tuple[Finding, str]:
+    """Return the finding of one playbook and a notice about its segments."""
+    pair = choose(store, rule.compare, baseline, current)
+    fit = Comparable(pair)
+    if rule.compare is not None:
+        fit = comparable(pair, rule.compare, description.tags, description.kind)
+    symptom = _judged(rule.symptom, pair, "symptom")
+    causes, alternatives = _judged(rule.cause.checks, pair), _judged(rule.cause.any, pair)
+    finding = Finding(
+        id=rule.id,
+        title=rule.title,
+        verdict="silent",
+        slug=rule.cause.slug,
+        cause=rule.cause.says,
+        evidence=symptom + causes + alternatives,
+        notes=rule.notes,
+        onset_s=pair.current.start_s if pair.baseline else None,
+        baseline=pair.baseline.name if pair.baseline else "",
+        current=pair.current.name,
+    )
+    seen = all_of([one.answer for one in symptom])
+    if seen == "no":
+        return finding, ""
+    if fit.problem or seen == "unknown":
+        return replace(finding, verdict="needs_data", notes=_why(fit, symptom)), ""
+    finding = replace(finding, rivals=_rivals(rule, pair))
+    verdict = _verdict(_holds(causes, alternatives), finding.rivals)
+    if verdict == "needs_data":
+        return replace(finding, verdict=verdict, notes=_why(fit, causes + alternatives)), fit.notice
+    if verdict != "unexplained":
+        gain = estimate(rule.gain, pair) if rule.gain else None
+        finding = replace(finding, gain=gain, experiment=_experiment(rule, pair), fix=rule.fix)
+    return replace(finding, verdict=verdict), fit.notice
+
+
+def _judged(checks: tuple[Check, ...], pair: Pair, role: str = "cause") -> tuple[Evidence, ...]:
+    return tuple(judge(check, pair, "symptom" if role == "symptom" else "cause") for check in checks)
+
+
+def _holds(causes: tuple[Evidence, ...], alternatives: tuple[Evidence, ...]) -> Answer:
+    answers = [one.answer for one in causes]
+    if alternatives:
+        answers.append(any_of([one.answer for one in alternatives]))
+    return all_of(answers)
+
+
+def _verdict(cause: Answer, rivals: tuple[Rival, ...]) -> Verdict:
+    if cause == "unknown":
+        return "needs_data"
+    if cause == "no":
+        return "unexplained"
+    return "likely" if all(rival.state == "excluded" for rival in rivals) else "possible"
+
+
+def _rivals(rule: Playbook, pair: Pair) -> tuple[Rival, ...]:
+    found = []
+    for rival in rule.rivals:
+        state, evidence = exclusion(_judged(rival.excluded_when, pair))
+        found.append(Rival(rival.name, rival.says, state, evidence, rival.look))
+    return tuple(found)
+
+
+def _experiment(rule: Playbook, pair: Pair) -> Experiment | None:
+    """Return the experiment with its predictions stated against today's numbers, not yet judged."""
+    plan = rule.experiment
+    if plan is None:
+        return None
+    predict = []
+    for check in plan.predict:
+        now = pair.now(check.signal)
+        evidence = Evidence(check.name, check.signal, check.says, "unknown", role="prediction")
+        if isinstance(now, Reading):
+            evidence = replace(evidence, baseline=now.value, baseline_error=now.error, unit=now.unit)
+        predict.append(evidence)
+    return Experiment(plan.change, plan.hold, plan.run, plan.set, tuple(predict))
+
+
+def _why(fit: Comparable, evidence: tuple[Evidence, ...]) -> str:
+    """Say in one line why nothing can be told."""
+    if fit.problem:
+        return f"{fit.problem}; {fit.remedy}"
+    for one in evidence:
+        if one.answer == "unknown":
+            reason = one.missing or f"the interval of {one.signal} spans the bound ({one.says})"
+            return f"{reason}; {one.remedy or 'watch for longer'}"
+    return ""
+
+
+def _worth_showing(finding: Finding) -> bool:
+    """Whether a person should see it: a rule that cannot be told is shown only when part of its symptom is there."""
+    if finding.verdict == "silent":
+        return False
+    if finding.verdict != "needs_data":
+        return True
+    seen = [one for one in finding.evidence if one.role == "symptom"]
+    return bool(finding.baseline or not _needs_baseline(seen)) and any(one.answer == "yes" for one in seen)
+
+
+def _needs_baseline(symptom: list[Evidence]) -> bool:
+    return any(one.missing == NO_BASELINE for one in symptom)
+
+
+def _unknown(rules: tuple[Playbook, ...], judged: list[tuple[Finding, str]], store: Store) -> tuple[Unknown, ...]:
+    """List the signals some playbook asked for and nobody supplied, in asking order, once each."""
+    found: dict[str, Unknown] = {}
+    for rule, (finding, _) in zip(rules, judged, strict=True):
+        segment = store.segment(finding.current)
+        for name in rule.signals():
+            reading = signals.compute(name, store, segment)
+            if isinstance(reading, Missing) and name not in found:
+                found[name] = Unknown(name, reading.reason, reading.remedy)
+    return tuple(found.values())
+
+
+def _summary(store: Store, segment: Segment, description: Description) -> SegmentSummary:
+    values = {}
+    for name in signals.names():
+        reading = signals.compute(name, store, segment)
+        if isinstance(reading, Reading):
+            values[name] = (reading.value, reading.error, reading.unit)
+    return SegmentSummary(segment.name, segment.start_s, segment.end_s, {**description.tags, **segment.tags}, values)
+
+
+def _source(description: Description) -> dict[str, str]:
+    return {
+        "kind": description.kind,
+        "target": description.target,
+        "engine": description.engine,
+        "version": description.version,
+        **({"note": description.note} if description.note else {}),
+    }

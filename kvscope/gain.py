@@ -1,0 +1,69 @@
+"""What removing a cause would give: Amdahl's law on the accounting. A bound, and what to expect where a baseline tells.
+
+- ``remove_share`` reads a share s of the time: at most 1 / (1 − s); back at the baseline's share b: (1 − b) / (1 − s).
+- ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist.
+- ``grow_batch`` reads the share h of a step that a larger batch does not lengthen: at most 1 / (1 − h), if they exist.
+- ``read_less`` reads how many times too much decode reads: attention's share shrinks by that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvscope.finding import Gain
+from kvscope.judge import Pair
+from kvscope.playbook_schema import GainRule
+from kvscope.signals.reading import Reading
+
+_CEILING = 0.99
+"""Shares are cut here: a bound above 100 × says nothing but that the accounting is off."""
+
+
+def estimate(rule: GainRule, pair: Pair) -> Gain | None:
+    """Return the gain of ``rule``, or None where its signal has no value."""
+    reading = pair.now(rule.reads)
+    if not isinstance(reading, Reading):
+        return None
+    expected, bound = _KINDS[rule.kind](reading.value, rule, pair)
+    basis = "inferred" if reading.source.startswith("inferred") else "measured"
+    return Gain(rule.of, expected, bound, rule.reads, "inferred" if basis == "inferred" else "measured")
+
+
+def _remove_share(value: float, rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+    left = 1 - min(max(value, 0.0), _CEILING)
+    before = pair.before(rule.reads)
+    if not isinstance(before, Reading):
+        return None, 1 / left
+    return max(1.0, (1 - min(max(before.value, 0.0), _CEILING)) / left), 1 / left
+
+
+def _fit_more(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+    bound = max(1.0, value)
+    demand = pair.now("demand_factor")
+    return (min(bound, demand.value) if isinstance(demand, Reading) else None), bound
+
+
+def _grow_batch(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+    bound = 1 / (1 - min(max(value, 0.0), _CEILING))
+    demand = pair.now("demand_factor")
+    if not isinstance(demand, Reading):
+        return None, bound
+    grown = max(1.0, demand.value)
+    # A batch n times larger takes h + n (1 − h) of today's step, and yields n times the tokens.
+    share = min(max(value, 0.0), _CEILING)
+    return grown / (share + grown * (1 - share)), min(bound, grown)
+
+
+def _read_less(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+    shares = [pair.now(name) for name in ("attend_share", "gather_share")]
+    spent = sum(share.value for share in shares if isinstance(share, Reading))
+    saved = min(spent, _CEILING) * (1 - 1 / max(1.0, value))
+    return None, 1 / (1 - saved)
+
+
+_KINDS: dict[str, Callable[[float, GainRule, Pair], tuple[float | None, float]]] = {
+    "remove_share": _remove_share,
+    "fit_more": _fit_more,
+    "grow_batch": _grow_batch,
+    "read_less": _read_less,
+}

@@ -1,0 +1,135 @@
+"""Answer one check from its interval: yes, no, or unknown when the numbers do not reach that far."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kvscope import signals
+from kvscope.checks import Check
+from kvscope.finding import Answer, Evidence, RivalState
+from kvscope.signals.reading import Missing, Reading
+from kvscope.store import Segment, Store
+
+NO_BASELINE = "there is no second segment to compare with"
+MARK_ONE = "mark a segment before and after the change"
+Role = Literal["symptom", "cause", "prediction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The segments a rule is judged on; without a baseline nothing can be up, down or flat."""
+
+    store: Store
+    current: Segment
+    baseline: Segment | None = None
+
+    def now(self, signal: str) -> Reading | Missing:
+        """Read a signal in the current segment."""
+        return signals.compute(signal, self.store, self.current)
+
+    def before(self, signal: str) -> Reading | Missing:
+        """Read a signal in the baseline."""
+        if self.baseline is None:
+            return Missing(NO_BASELINE, MARK_ONE)
+        return signals.compute(signal, self.store, self.baseline)
+
+
+def judge(check: Check, pair: Pair, role: Role = "cause") -> Evidence:
+    """Answer ``check`` and keep every number that went into the answer."""
+    now = pair.now(check.signal)
+    before = pair.before(check.signal) if check.compares else None
+    evidence = Evidence(check.name, check.signal, check.says, "unknown", role=role)
+    if isinstance(now, Reading):
+        evidence = replace(
+            evidence, value=now.value, error=now.error, unit=now.unit, source=now.source, batches=now.batches
+        )
+    if isinstance(before, Reading):
+        evidence = replace(evidence, baseline=before.value, baseline_error=before.error)
+    asked = (before,) if check.kind == "is" and check.where == "baseline" else (now, before)
+    for reading in asked:
+        if isinstance(reading, Missing):
+            return replace(evidence, missing=reading.reason, remedy=reading.remedy)
+    if check.kind == "is":
+        answers = [_compared(check, reading) for reading in _judged(check, now, before)]
+        return replace(evidence, answer=all_of(answers))
+    assert isinstance(now, Reading)
+    assert isinstance(before, Reading)
+    return _changed(check, evidence, now, before)
+
+
+def all_of(answers: list[Answer]) -> Answer:
+    """Yes when all are, no when any is, else unknown."""
+    if "no" in answers:
+        return "no"
+    return "unknown" if "unknown" in answers else "yes"
+
+
+def any_of(answers: list[Answer]) -> Answer:
+    """Yes when any is, no when all are, else unknown."""
+    if "yes" in answers:
+        return "yes"
+    return "unknown" if "unknown" in answers else "no"
+
+
+def exclusion(evidence: tuple[Evidence, ...]) -> tuple[RivalState, Evidence]:
+    """Return a rival's state from the checks that exclude it, and the check that decided, with the others beside it."""
+    answers = [one.answer for one in evidence]
+    if all_of(answers) == "yes":
+        first, *others = evidence
+        beside = [f"{one.signal} {one.says} ({_number(one)})" for one in others]
+        return "excluded", replace(first, says=", and ".join([first.says, *beside]))
+    if "no" in answers:
+        return "open", evidence[answers.index("no")]
+    unmeasured = [one for one in evidence if one.missing]
+    return ("unmeasured", unmeasured[0]) if unmeasured else ("open", evidence[answers.index("unknown")])
+
+
+def _number(evidence: Evidence) -> str:
+    if evidence.change is not None:
+        return f"{evidence.change:+.1%}"
+    return f"{evidence.value:.4g}" if evidence.value is not None else "unknown"
+
+
+def _judged(check: Check, now: Reading | Missing, before: Reading | Missing | None) -> list[Reading]:
+    wanted = {"current": (now,), "baseline": (before,), "both": (now, before)}[check.where]
+    return [reading for reading in wanted if isinstance(reading, Reading)]
+
+
+def _compared(check: Check, reading: Reading) -> Answer:
+    low, high, limit = reading.value - reading.error, reading.value + reading.error, check.threshold
+    if check.sense == ">=":
+        return "yes" if low >= limit else "no" if high < limit else "unknown"
+    return "yes" if high <= limit else "no" if low > limit else "unknown"
+
+
+def change_of(now: Reading, before: Reading, points: bool) -> tuple[float, float]:
+    """Return change and error, in points or relative; from exactly 0 to something is an infinite rise."""
+    if points:
+        return now.value - before.value, math.hypot(now.error, before.error)
+    if before.value == 0:
+        grew = abs(now.value) > now.error + before.error
+        return (math.inf if grew else 0.0), 0.0 if grew or now.value == 0 else math.inf
+    ratio = now.value / before.value
+    return ratio - 1, math.hypot(now.error / before.value, ratio * before.error / before.value)
+
+
+def _changed(check: Check, evidence: Evidence, now: Reading, before: Reading) -> Evidence:
+    change, error = change_of(now, before, check.bound.points)
+    answer = _answer(check.kind, change, error, check.bound.size)
+    if math.isinf(change) or math.isinf(error):
+        return replace(evidence, answer=answer)
+    return replace(evidence, answer=answer, change=change, change_error=error)
+
+
+def _answer(kind: str, change: float, error: float, bound: float) -> Answer:
+    if kind in ("down", "not_down"):
+        change = -change
+    if kind == "flat":
+        size = abs(change)
+        return "yes" if size + error <= bound else "no" if size - error > bound else "unknown"
+    moved: Answer = "yes" if change >= bound and change - error > 0 else "no" if change + error < bound else "unknown"
+    if kind in ("not_up", "not_down"):
+        return {"yes": "no", "no": "yes"}.get(moved, "unknown")  # type: ignore[return-value]
+    return moved

@@ -1,0 +1,104 @@
+"""The shape of a playbook: what one YAML file says, as frozen objects. The reading is in ``kvscope.playbook``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvscope.checks import Check
+
+SCHEMA = 1
+Status = Literal["trial", "stable", "retired"]
+GainKind = Literal["remove_share", "fit_more", "grow_batch", "read_less"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Which segments are compared by default, and the tags that must ``same``-ly hold in both."""
+
+    baseline: str = ""
+    current: str = ""
+    same: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The cause in words; it holds when all ``checks`` do and, where ``any`` has checks, at least one of these."""
+
+    says: str
+    slug: str
+    checks: tuple[Check, ...]
+    any: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RivalRule:
+    """Another cause; excluded when all of ``excluded_when`` hold. ``look`` is the playbook that investigates it."""
+
+    name: str
+    says: str
+    excluded_when: tuple[Check, ...]
+    look: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GainRule:
+    """How the gain is estimated (see ``kvscope.gain``) and from which signal; ``of`` says what it is a factor on."""
+
+    kind: GainKind
+    reads: str
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRule:
+    """One change, what is held, and the checks that must hold afterwards if the cause is right."""
+
+    change: str
+    hold: tuple[str, ...]
+    run: str
+    set: tuple[tuple[str, str], ...]
+    predict: tuple[Check, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a check's threshold comes from."""
+
+    source: Literal["measured", "vendor", "literature", "judgement"]
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Playbook:
+    """One rule, with everything its file says."""
+
+    id: str
+    title: str
+    status: Status
+    compare: Compare | None
+    symptom: tuple[Check, ...]
+    cause: Cause
+    rivals: tuple[RivalRule, ...]
+    gain: GainRule | None
+    experiment: ExperimentRule | None
+    fix: tuple[str, ...]
+    tests: tuple[tuple[str, tuple[str, ...]], ...]
+    notes: str
+    thresholds: dict[str, Provenance]
+    path: Path
+
+    def checks(self) -> tuple[Check, ...]:
+        """Every check of the rule but the predictions, symptom first."""
+        rivals = [check for rival in self.rivals for check in rival.excluded_when]
+        return (*self.symptom, *self.cause.checks, *self.cause.any, *rivals)
+
+    def signals(self) -> tuple[str, ...]:
+        """Every signal the rule reads, in reading order, once each."""
+        reads = [check.signal for check in self.checks()]
+        if self.gain:
+            reads.append(self.gain.reads)
+        if self.experiment:
+            reads += [check.signal for check in self.experiment.predict]
+        return tuple(dict.fromkeys(reads))

@@ -1,0 +1,98 @@
+"""The order of findings: strongest verdict, then largest gain; what another explains folds beneath it, and no two
+findings advise opposite actions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kvscope.finding import VERDICT_ORDER, Finding
+
+_SHOWN = ("confirmed", "likely", "possible")
+_FACTOR = re.compile(r"x(\d+(?:\.\d+)?)|([+-])\d+(?:\.\d+)?%?")
+
+
+def ranked(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """Return findings in showing order, each folded one right behind the one that explains it, and notices."""
+    ordered = sorted(findings, key=_strength)
+    by_id = {finding.id: finding for finding in ordered}
+    roots = {finding.id: _root(finding, by_id) for finding in ordered}
+    shown: list[Finding] = []
+    for finding in ordered:
+        if roots[finding.id] == finding.id:
+            beneath = [other for other in ordered if roots[other.id] == finding.id and other is not finding]
+            shown.append(replace(finding, explains=tuple(other.id for other in beneath)))
+            shown += [replace(other, explained_by=finding.id) for other in beneath]
+    return _without_contradictions(shown)
+
+
+def _strength(finding: Finding) -> tuple[int, float, str]:
+    gain = finding.gain
+    worth = (gain.expected or gain.bound or 0.0) if gain else 0.0
+    return VERDICT_ORDER.index(finding.verdict), -worth, finding.id
+
+
+def _root(finding: Finding, by_id: dict[str, Finding]) -> str:
+    """Follow open rivals to the strongest finding that investigates one; only upward, so there is no circle."""
+    stronger = [
+        by_id[rival.look]
+        for rival in finding.rivals
+        if rival.state != "excluded" and rival.look in by_id and by_id[rival.look].verdict in _SHOWN
+    ]
+    stronger = [other for other in stronger if _strength(other) < _strength(finding)]
+    return _root(min(stronger, key=_strength), by_id) if stronger else finding.id
+
+
+def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    advised: dict[str, tuple[str, str]] = {}
+    kept: list[Finding] = []
+    notices: list[str] = []
+    for finding in findings:
+        clash = ""
+        steps = finding.experiment.set if finding.experiment and finding.verdict in _SHOWN else ()
+        for knob, value in steps:
+            said, by = advised.get(knob, (value, ""))
+            if opposite(said, value):
+                clash = f"{finding.id}: its step ({knob} = {value}) is withheld, {by} asks for {knob} = {said}"
+        if clash:
+            notices.append(clash)
+            note = " ".join(part for part in (finding.notes, clash) if part)
+            finding = replace(finding, experiment=None, fix=(), notes=note)
+        else:
+            advised.update({knob: (value, finding.id) for knob, value in steps if knob not in advised})
+        kept.append(finding)
+    return tuple(kept), tuple(notices)
+
+
+def opposite(one: str, other: str) -> bool:
+    """Whether two settings of a knob pull apart: up against down, or two different values."""
+    first, second = direction(one), direction(other)
+    if first and second:
+        return first != second
+    return one != other
+
+
+def direction(value: str) -> int:
+    """Return +1 for ``x2`` or ``+10%``, -1 for ``x0.5`` or ``-10%``, 0 for a plain value."""
+    found = _FACTOR.fullmatch(value.strip())
+    if not found:
+        return 0
+    if found[2]:
+        return 1 if found[2] == "+" else -1
+    return 1 if float(found[1]) > 1 else -1
+
+
+def resolve(current: str, wanted: str) -> str:
+    """Turn a relative setting (``x2``, ``+50%``, ``-1``) into the value to set, given the knob's current one."""
+    text = wanted.strip()
+    if not _FACTOR.fullmatch(text):
+        return text
+    now = float(current)
+    if text.startswith("x"):
+        value = now * float(text[1:])
+    elif text.endswith("%"):
+        value = now * (1 + float(text[:-1]) / 100)
+    else:
+        value = now + float(text)
+    return str(round(value)) if re.fullmatch(r"-?\d+", current.strip()) else f"{value:g}"
