@@ -19,6 +19,10 @@ class Headline:
     change: float | None = None
     better: int = 0
     """+1 when up is good, -1 when down is good, 0 when it depends."""
+    in_points: bool = False
+    """``change`` is a difference of shares (0.05 is 5 points) and not a relative change."""
+    sure: bool = False
+    """The change is outside the errors of both readings and big enough to matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,11 @@ class Trend:
     unit: str
     points: tuple[tuple[float, float], ...] | Missing
     target: float | None = None
+    baseline: float | None = None
+    """Mean over the baseline segment, when there is one."""
+    signals: tuple[str, ...] = ()
+    """Signals this line shows: a finding that judged one of them opens with this chart."""
+    bin_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,16 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """An applied experiment waiting for enough data to be judged: ``have_s`` of ``need_s`` seconds are there."""
+
+    finding_id: str
+    change: str
+    have_s: float
+    need_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Everything the dashboard shows at one tick."""
 
@@ -86,6 +105,15 @@ class View:
     can_apply: bool = False
     knobs: dict[str, str] = field(default_factory=dict)
     ended: bool = False
+    token_time: Headline | None = None
+    """Seconds of decode per output token, the whole of which ``accounting`` shows the parts."""
+    window: tuple[float, float] = (0.0, 1.0)
+    """Start and end of the charts' time axis, seconds since the epoch."""
+    stale_s: float = 0.0
+    """Seconds since the newest sample, for a live source."""
+    trial: Trial | None = None
+    playbooks: int = 0
+    """How many playbooks the diagnosis asks."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,0 +1,95 @@
+"""Colours, all from sets that colour-blind eyes tell apart; a glyph or a word always says the same."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.color import Color
+from rich.style import Style
+
+from kvscope.finding import Verdict
+
+GROUND = "#0f141a"
+RAISED = "#161d26"
+LINE = "#2b3846"
+FAINT = "#5b6b7c"
+DIM = "#8a9bad"
+TEXT = "#d5dee8"
+BRIGHT = "#f4f8fc"
+GOOD = "#56b4e9"
+BAD = "#f0903c"
+NOTE = "#e6c94c"
+
+HOT = "#e69f00"
+COLD = "#56b4e9"
+FIRST = "#56b4e9"
+SECOND = "#cc9ad6"
+TARGET = "#e6c94c"
+
+# Cool: the model's own work. Warm: the price of reaching compressed KV. Grey: everything else.
+PARTS: dict[str, str] = {
+    "host": "#76869a",
+    "linear": "#2f77b5",
+    "attend": "#63bdea",
+    "attend_hot": "#63bdea",
+    "attend_cold": "#9fd8f2",
+    "index": "#e6c94c",
+    "gather": "#e0762f",
+    "decompress": "#b04a3a",
+    "transfer": "#c98bb9",
+    "sample": "#4fa58a",
+    "idle": "#3a4754",
+    "unaccounted": "#a9b4bf",
+}
+SPARE_PARTS = ("#8f7ac2", "#7fb069", "#b8866b")
+
+VERDICT_COLOUR: dict[Verdict, str] = {
+    "confirmed": BAD,
+    "likely": BAD,
+    "possible": NOTE,
+    "unexplained": NOTE,
+    "needs_data": DIM,
+    "refuted": DIM,
+    "silent": GOOD,
+}
+VERDICT_GLYPH: dict[Verdict, str] = {
+    "confirmed": "◆",
+    "likely": "▲",
+    "possible": "△",
+    "unexplained": "?",
+    "needs_data": "…",
+    "refuted": "✗",
+    "silent": "✓",
+}
+
+# Anchors of cividis: evenly rising lightness, so it also reads in grey.
+_RAMP = (
+    (0x12, 0x2A, 0x4E),
+    (0x3B, 0x49, 0x6C),
+    (0x65, 0x67, 0x70),
+    (0x94, 0x8E, 0x77),
+    (0xC8, 0xB8, 0x66),
+    (0xFD, 0xE7, 0x45),
+)
+RAMP_STEPS = 48
+
+
+@lru_cache(maxsize=4096)
+def paint(colour: str = TEXT, ground: str | None = None, bold: bool = False) -> Style:
+    """A cached style, so that unchanged cells compare equal by identity."""
+    return Style(color=Color.parse(colour), bgcolor=Color.parse(ground) if ground else None, bold=bold or None)
+
+
+@lru_cache(maxsize=RAMP_STEPS + 1)
+def ramp(step: int) -> str:
+    """Colour of one of ``RAMP_STEPS`` levels, 0 lowest, of the sequential scale."""
+    at = min(max(step, 0), RAMP_STEPS - 1) / (RAMP_STEPS - 1) * (len(_RAMP) - 1)
+    low = min(int(at), len(_RAMP) - 2)
+    part = at - low
+    mixed = (round(a + (b - a) * part) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def part_colour(name: str, position: int = 0) -> str:
+    """Colour of a part of a token's time; names nobody foresaw take a spare one."""
+    return PARTS.get(name, SPARE_PARTS[position % len(SPARE_PARTS)])

@@ -1,0 +1,65 @@
+"""A panel with a time axis: it takes the focus, and the arrow keys move one reading cursor through all of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kvscope.signals.reading import Missing
+from kvscope.tui.palette import FIRST
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.widgets.line_chart import Curve, LineChart, Picture
+from kvscope.view import Trend, View
+
+
+class ChartPanel(Panel, can_focus=True):
+    """Draws the trends named in ``CHARTS``: one chart per inner tuple, one curve per (trend, colour)."""
+
+    CHARTS: ClassVar[tuple[tuple[tuple[str, str], ...], ...]]
+    READS = ("trends", "segments", "window")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "cursor(-1)", "Earlier", show=False, id="cursor.left"),
+        Binding("right", "cursor(1)", "Later", show=False, id="cursor.right"),
+        Binding("shift+left", "cursor(-10)", "Much earlier", show=False),
+        Binding("shift+right", "cursor(10)", "Much later", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        for _ in self.CHARTS:
+            yield LineChart()
+
+    def show(self, view: View) -> None:
+        for chart, curves in zip(self.query(LineChart), self.CHARTS, strict=True):
+            chart.show(
+                Picture(
+                    tuple(Curve(trend_of(view, name), colour) for name, colour in curves),
+                    view.window,
+                    view.segments,
+                    chart.picture.cursor_s,
+                )
+            )
+
+    def point(self, time_s: float | None) -> None:
+        for chart in self.query(LineChart):
+            old = chart.picture
+            chart.show(Picture(old.curves, old.window, old.spans, time_s))
+
+    def action_cursor(self, columns: int) -> None:
+        """Move the reading cursor."""
+        self.post_message(self.CursorMoved(columns))
+
+
+def trend_of(view: View, name: str) -> Trend:
+    """The named trend, or one that says that nothing was read yet."""
+    return view.trends.get(name) or Trend(name, name.replace("_", " "), "", ())
+
+
+def chart_for(view: View, signals: list[str]) -> Picture | None:
+    """The chart that shows the first of ``signals`` any trend stands for."""
+    for signal in signals:
+        for trend in view.trends.values():
+            if signal in trend.signals and not isinstance(trend.points, Missing) and trend.points:
+                return Picture((Curve(trend, FIRST),), view.window, view.segments)
+    return None

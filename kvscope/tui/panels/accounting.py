@@ -1,0 +1,26 @@
+"""Token-time accounting, always on screen: the picture everything else hangs on."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+
+from kvscope.signals.reading import Reading
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.widgets.stacked_bar import StackedBar
+from kvscope.view import View
+
+
+class AccountingPanel(Panel):
+    TITLE = "Where one output token's time goes"
+    ORDER = 3
+    SLOT = "top"
+    READS = ("accounting", "token_time")
+
+    def compose(self) -> ComposeResult:
+        yield StackedBar()
+
+    def show(self, view: View) -> None:
+        total = view.token_time
+        now = total.now.value if total and isinstance(total.now, Reading) else None
+        base = total.baseline.value if total and isinstance(total.baseline, Reading) else None
+        self.query_one(StackedBar).show(view.accounting, now, base)

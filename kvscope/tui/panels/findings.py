@@ -1,0 +1,143 @@
+"""Findings: a line each, and everything about the chosen one beneath where there is room."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from kvscope.finding import Diagnosis, Finding, Unknown
+from kvscope.tui.finding_text import full, one_line
+from kvscope.tui.format import clip
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, NOTE
+from kvscope.tui.panels._base import Panel
+from kvscope.view import View
+
+
+class FindingList(OptionList):
+    """The list itself, with the keys of a list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", "Next", show=False),
+        Binding("k", "cursor_up", "Previous", show=False),
+    ]
+
+
+class FindingsPanel(Panel):
+    TITLE = "Findings"
+    ORDER = 10
+    SHORT = "Findings"
+    SLOT = "story"
+    READS = ("diagnosis", "can_apply", "status", "playbooks")
+    HELP = "What was found, the numbers, the other causes, the next step. Enter opens one."
+
+    class Opened(Message):
+        """Somebody wants to read one finding in full."""
+
+        def __init__(self, finding: Finding) -> None:
+            super().__init__()
+            self.finding = finding
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.findings: tuple[Finding, ...] = ()
+        self._can_apply = False
+        self._diagnosis: Diagnosis | None = None
+
+    def compose(self) -> ComposeResult:
+        yield FindingList()
+        with VerticalScroll(can_focus=True):
+            yield Static()
+
+    @property
+    def chosen(self) -> Finding | None:
+        """The highlighted finding, else the first."""
+        index = self.query_one(FindingList).highlighted
+        if index is not None and index < len(self.findings):
+            return self.findings[index]
+        return self.findings[0] if self.findings else None
+
+    def show(self, view: View) -> None:
+        chosen = self.chosen
+        self.findings = view.findings
+        self._can_apply, self._diagnosis = view.can_apply, view.diagnosis
+        options = self.query_one(FindingList)
+        self._fill(options)
+        self._split()
+        if self.findings:
+            names = [finding.id for finding in self.findings]
+            options.highlighted = names.index(chosen.id) if chosen and chosen.id in names else 0
+        self._write()
+
+    def _fill(self, options: FindingList) -> None:
+        width = max(options.size.width - 1, 20)
+        lines = [one_line(finding, width) for finding in self.findings]
+        if options.option_count == len(lines) and lines:
+            for index, line in enumerate(lines):
+                if options.get_option_at_index(index).prompt != line:
+                    options.replace_option_prompt_at_index(index, line)
+            return
+        options.clear_options()
+        options.add_options([Option(line, id=finding.id) for line, finding in zip(lines, self.findings, strict=True)])
+        options.display = bool(lines)
+
+    def _write(self) -> None:
+        page, scroll = self.query_one(Static), self.query_one(VerticalScroll)
+        finding = self.chosen
+        width = max(scroll.size.width - 2, 24)
+        page.update(full(finding, width, self._can_apply) if finding else empty(self._diagnosis, width))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Another finding: its text, from its top."""
+        event.stop()
+        self._write()
+        self.query_one(VerticalScroll).scroll_home(animate=False)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Enter opens the finding in full."""
+        event.stop()
+        if event.option_index < len(self.findings):
+            self.post_message(self.Opened(self.findings[event.option_index]))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lines and text are as wide as the panel."""
+        self._split()
+        self.call_after_refresh(self._again)
+
+    def _split(self) -> None:
+        """Too low for list and text: the list alone, and Enter for the text."""
+        self.set_class(bool(self.findings) and self.size.height - len(self.findings) < 8, "-list-only")
+
+    def _again(self) -> None:
+        self._fill(self.query_one(FindingList))
+        self._write()
+
+
+def empty(diagnosis: Diagnosis | None, width: int) -> Text:
+    """What to say when there is no finding: what could not be known, and how to know it."""
+    text = Text(no_wrap=True)
+    if diagnosis is None:
+        text.append(
+            "No diagnosis yet. It comes by itself once there is enough to judge;\nd asks for one now.", style=DIM
+        )
+        return text
+    text.append("No finding.\n", style=BRIGHT)
+    if diagnosis.unknown:
+        text.append(f"\nUnknown ({len(diagnosis.unknown)}), so not ruled out either:\n", style=DIM)
+    for unknown in diagnosis.unknown:
+        _unknown(text, unknown, width)
+    return text
+
+
+def _unknown(text: Text, unknown: Unknown, width: int) -> None:
+    text.append("  ? ", style=NOTE)
+    text.append(clip(f"{unknown.signal}: {unknown.reason}", width - 4) + "\n", style=DIM)
+    if unknown.remedy:
+        text.append("    " + clip(unknown.remedy, width - 4) + "\n", style=FAINT)

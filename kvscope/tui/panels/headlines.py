@@ -1,0 +1,88 @@
+"""The header strip: the few numbers that say whether the service is well, each beside its baseline."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+
+from kvscope.signals.reading import Missing, Reading
+from kvscope.tui.format import Steady, clip, signed
+from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, TEXT, paint
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.widgets.canvas import Canvas, Line
+from kvscope.view import Headline, View
+
+
+class Tiles(Canvas):
+    """One tile per headline: name, value, change; with room to spare also the baseline's own value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headlines: tuple[Headline, ...] = ()
+        self._steady = Steady()
+
+    def show(self, headlines: tuple[Headline, ...]) -> None:
+        """Draw the tiles again."""
+        self.headlines = headlines
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        rows = [Line(width) for _ in range(height)]
+        if not self.headlines:
+            return rows
+        cell = (width - 1) // len(self.headlines)
+        for index, headline in enumerate(self.headlines):
+            self._tile(rows, headline, 1 + index * cell, cell - 1)
+        return rows
+
+    def _tile(self, rows: list[Line], headline: Headline, x: int, width: int) -> None:
+        end = x + width
+        rows[0].put_right(end, clip(headline.label, width), paint(DIM))
+        now = headline.now
+        if isinstance(now, Missing):
+            rows[1].put_right(end, "unknown", paint(FAINT))
+            rows[2].put_right(end, clip(_reason(now), width), paint(FAINT))
+            return
+        scale = self._steady.scale(headline.name, now.value, now.unit)
+        roomy = width >= 19
+        error = f" ± {scale.number(now.error)}" if roomy and now.error > 0 else ""
+        rows[1].put_right(end, scale.unit, paint(DIM))
+        at = end - len(scale.unit) - (1 if scale.unit else 0)
+        rows[1].put_right(at, error, paint(FAINT))
+        rows[1].put_right(at - len(error), scale.number(now.value), paint(BRIGHT, bold=True))
+        text, colour = change_of(headline, "" if width < 12 else " ")
+        rows[2].put_right(end, text, paint(colour, bold=colour in (GOOD, BAD)))
+        if isinstance(headline.baseline, Reading) and roomy:
+            was = "was " + scale.number(headline.baseline.value)
+            rows[2].put_right(end - 12, clip(was, width - 12), paint(DIM))
+
+
+class HeadlinesPanel(Panel):
+    TITLE = "Headlines"
+    ORDER = 2
+    SLOT = "top"
+    TITLED = False
+    READS = ("headlines",)
+
+    def compose(self) -> ComposeResult:
+        yield Tiles()
+
+    def show(self, view: View) -> None:
+        self.query_one(Tiles).show(view.headlines)
+
+
+def change_of(headline: Headline, gap: str = " ") -> tuple[str, str]:
+    """The change with an arrow for its direction and a mark for good or bad, and the colour that says the same."""
+    if headline.change is None:
+        return ("", FAINT) if headline.baseline is None else ("no baseline", FAINT)
+    text = signed(headline.change, headline.in_points)
+    if not headline.sure:
+        return f"≈{gap}{text}  ", DIM
+    arrow = "▲" if headline.change > 0 else "▼"
+    if headline.better == 0:
+        return f"{arrow}{gap}{text}  ", TEXT
+    good = (headline.change > 0) == (headline.better > 0)
+    return (f"{arrow}{gap}{text} ✓", GOOD) if good else (f"{arrow}{gap}{text} ✗", BAD)
+
+
+def _reason(missing: Missing) -> str:
+    return missing.reason

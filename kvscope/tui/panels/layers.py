@@ -1,0 +1,61 @@
+"""KV bytes of every layer over time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from kvscope.signals.reading import Missing
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.widgets.heat_map import HeatMap
+from kvscope.view import View
+
+
+class LayersPanel(Panel, can_focus=True):
+    TITLE = "KV bytes per layer"
+    ORDER = 50
+    SHORT = "Layers"
+    SLOT = "map"
+    READS = ("layers", "segments", "window")
+    HELP = "Resident KV bytes of each layer over time; arrow keys read single cells."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "cursor(-1)", "Earlier", show=False),
+        Binding("right", "cursor(1)", "Later", show=False),
+        Binding("shift+left", "cursor(-10)", "Much earlier", show=False),
+        Binding("shift+right", "cursor(10)", "Much later", show=False),
+        Binding("up", "layer(-1)", "Layer up", show=False),
+        Binding("down", "layer(1)", "Layer down", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        yield HeatMap()
+
+    def on_mount(self) -> None:
+        self.query_one(HeatMap).shades = (
+            self.app.console.color_system in (None, "standard") and not self.app.is_headless
+        )
+
+    def show(self, view: View) -> None:
+        self.query_one(HeatMap).show(view.layers, view.window, view.segments)
+
+    def point(self, time_s: float | None) -> None:
+        chart = self.query_one(HeatMap)
+        chart.cursor_s = time_s
+        chart.redraw()
+
+    def action_cursor(self, columns: int) -> None:
+        """Move the reading cursor in time."""
+        self.post_message(self.CursorMoved(columns))
+
+    def action_layer(self, rows: int) -> None:
+        """Move the reading cursor to another layer."""
+        chart = self.query_one(HeatMap)
+        if chart.cells is None or isinstance(chart.cells.rows, Missing):
+            return
+        if chart.cursor_s is None:
+            self.post_message(self.CursorMoved(0))
+        last = len(chart.bands(len(chart.cells.rows), chart.size.height - 2)) - 1
+        chart.cursor_band = min(max(chart.cursor_band + rows, 0), last)
+        chart.redraw()

@@ -1,0 +1,94 @@
+"""The first line: what is watched, which segments are compared, whether it still runs."""
+
+from __future__ import annotations
+
+import time
+
+from textual.app import ComposeResult
+
+from kvscope.tui.format import clip, duration
+from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, paint
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.widgets.canvas import Canvas, Line
+from kvscope.view import View
+
+_STALE_S = 5.0
+
+
+class TargetLine(Canvas):
+    """Target on the left, segments in the middle, state and time on the right."""
+
+    view: View | None = None
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        row = Line(width)
+        if self.view is None:
+            return [row]
+        view = self.view
+        state, colour = state_of(view)
+        clock = time.strftime("%H:%M:%S", time.localtime(view.now_s)) if view.now_s else ""
+        right = width - 1
+        for text, style in ((clock, paint(DIM)), (state, paint(colour, bold=True))):
+            row.put_right(right, text, style)
+            right -= len(text) + 2
+        if view.recording:
+            row.put_right(right, "◉ rec", paint(BAD))
+            right -= 7
+        row.put(1, "kvscope", paint(BRIGHT, bold=True))
+        compared = comparison_of(view)
+        room = right - 10
+        target = " · ".join(part for part in (view.target, *named(view.tags)) if part)
+        if len(target) + len(compared) + 3 <= room:
+            row.put_right(right, compared, paint(TEXT))
+            room -= len(compared) + 3
+        elif room > 44:
+            short = clip(compared, room // 2 - 2)
+            row.put_right(right, short, paint(TEXT))
+            room -= len(short) + 3
+        row.put(10, clip(target, room), paint(DIM))
+        for x, char in enumerate(row.chars):
+            if char == "·":
+                row.put(x, char, paint(FAINT))
+        return [row]
+
+
+class TargetPanel(Panel):
+    TITLE = "Target"
+    ORDER = 0
+    SLOT = "top"
+    READS = ("target", "now_s", "alive", "paused", "recording", "ended", "stale_s", "segments", "tags", "kind")
+
+    def compose(self) -> ComposeResult:
+        yield TargetLine()
+
+    def show(self, view: View) -> None:
+        line = self.query_one(TargetLine)
+        line.view = view
+        line.redraw()
+
+
+def state_of(view: View) -> tuple[str, str]:
+    """The word for how the source is doing, and its colour."""
+    if view.paused:
+        return "‖ paused", NOTE
+    if view.ended:
+        return ("■ end of recording" if view.kind in ("recording", "series") else "■ ended"), NOTE
+    if not view.alive:
+        return "✗ not answering", BAD
+    if view.stale_s > _STALE_S:
+        return f"○ silent {duration(view.stale_s)}", NOTE
+    return "● live", GOOD
+
+
+def named(tags: dict[str, str]) -> tuple[str, ...]:
+    """The tags worth a place on the first line."""
+    return tuple(tags[key] for key in ("model", "device", "policy", "kernels") if tags.get(key))
+
+
+def comparison_of(view: View) -> str:
+    """Which segment is compared with which."""
+    current = next((span.name for span in view.segments if span.is_current), "")
+    baseline = next((span.name for span in view.segments if span.is_baseline), "")
+    if current and baseline:
+        return f"{current} vs {baseline}"
+    return "no baseline yet: press b" if current else ""

@@ -1,0 +1,100 @@
+"""Two lines that answer first: is something wrong, what, why, and what next."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+
+from kvscope.finding import Finding
+from kvscope.tui.format import clip
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH, paint
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.widgets.canvas import Canvas, Line
+from kvscope.view import View
+
+
+class VerdictLine(Canvas):
+    """The strongest finding as a sentence, its next step under it."""
+
+    view: View | None = None
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        rows = [Line(width) for _ in range(height)]
+        if self.view is None or not height:
+            return rows
+        first = next(iter(told(self.view)), None)
+        if first is None:
+            self._quiet(rows, self.view, width)
+            return rows
+        style = paint(VERDICT_COLOUR[first.verdict], bold=True)
+        head = f"{VERDICT_GLYPH[first.verdict]} {first.verdict.replace('_', ' ').upper()}"
+        rows[0].put(1, head, style)
+        rows[0].put(len(head) + 3, clip(first.title, width - len(head) - 4), paint(BRIGHT, bold=True))
+        at = len(head) + 5 + len(first.title)
+        more = len([finding for finding in told(self.view) if finding.verdict != "refuted"]) - 1
+        if more > 0 and at + 12 < width:
+            rows[0].put_right(width - 1, f"+{more} more", paint(DIM))
+        for row, (name, text, colour) in zip(rows[1:], self._rest(self.view, first), strict=False):
+            row.put(3, name, paint(FAINT))
+            row.put(9, clip(text, width - 10), paint(colour))
+        return rows
+
+    def _quiet(self, rows: list[Line], view: View, width: int) -> None:
+        glyph, text, colour = quiet_words(view)
+        rows[0].put(1, glyph, paint(colour, bold=True))
+        rows[0].put(3, clip(text, width - 4), paint(BRIGHT if colour == GOOD else TEXT))
+        lines = []
+        unknown = view.diagnosis.unknown if view.diagnosis else ()
+        if unknown:
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            lines.append(f"unknown: {unknown[0].signal}{more}: {unknown[0].reason}")
+            lines += [unknown[0].remedy] if unknown[0].remedy else []
+        lines += view.notices[-2:]
+        for row, line in zip(rows[1:], lines, strict=False):
+            row.put(3, clip(line, width - 4), paint(DIM))
+
+    def _rest(self, view: View, first: Finding) -> tuple[tuple[str, str, str], ...]:
+        """Why, and what next, each with its colour."""
+        why = ("why", first.cause, TEXT)
+        if view.trial is not None:
+            trial = view.trial
+            told = f"{trial.change}: {trial.have_s:.0f} of {trial.need_s:.0f} s measured"
+            return why, ("trying", told, NOTE)
+        if first.verdict in ("confirmed", "refuted"):
+            return why, ("tried", first.experiment.change if first.experiment else "", TEXT)
+        if first.experiment is None:
+            return why, ("next", first.fix[0] if first.fix else "", TEXT)
+        here = view.can_apply and first.experiment.set
+        return why, ("next", ("press a: " if here else "") + first.experiment.change, TEXT)
+
+
+class VerdictPanel(Panel):
+    TITLE = "Verdict"
+    ORDER = 1
+    SLOT = "top"
+    READS = ("diagnosis", "trial", "can_apply", "ended", "status", "notices", "playbooks")
+
+    def compose(self) -> ComposeResult:
+        yield VerdictLine()
+
+    def show(self, view: View) -> None:
+        line = self.query_one(VerdictLine)
+        line.view = view
+        line.redraw()
+
+
+def told(view: View) -> tuple[Finding, ...]:
+    """Findings that say something happened, strongest first."""
+    return tuple(f for f in view.findings if f.verdict not in ("silent", "needs_data") and not f.explained_by)
+
+
+def quiet_words(view: View) -> tuple[str, str, str]:
+    """Glyph, sentence and colour when there is no finding to tell."""
+    if view.status:
+        return "…", view.status, DIM
+    if view.diagnosis is None:
+        return "…", "Reading: no diagnosis yet", DIM
+    undecided = sum(finding.verdict == "needs_data" for finding in view.findings)
+    if undecided:
+        return "…", f"Nothing found so far; {undecided} of {view.playbooks or undecided} playbooks need more data", DIM
+    asked = f"all {view.playbooks} playbooks are silent" if view.playbooks else "every playbook is silent"
+    return "✓", f"Nothing wrong found: {asked}", GOOD

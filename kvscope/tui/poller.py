@@ -1,0 +1,89 @@
+"""The one thread that touches the session: it polls, does what keys asked for, and posts a message for each."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from textual.message import Message
+
+from kvscope.errors import KvscopeError
+from kvscope.view import View
+
+Order = Callable[[], str]
+
+
+class ViewReady(Message):
+    """A new frozen view, ready to be shown."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self.view = view
+
+
+class Answered(Message):
+    """What came of an order, in words for a person."""
+
+    def __init__(self, text: str, failed: bool = False) -> None:
+        super().__init__()
+        self.text, self.failed = text, failed
+
+
+class Broken(Message):
+    """The session raised something nobody expected; the thread has stopped."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Polled(Protocol):
+    """The part of a session that the thread itself uses."""
+
+    def poll(self) -> View: ...
+
+
+class Poller(threading.Thread):
+    """Polls every ``interval_s`` and at once after an order; ``stop`` ends it."""
+
+    def __init__(self, session: Polled, post: Callable[[Message], object], interval_s: float) -> None:
+        super().__init__(name="kvscope-poller", daemon=True)
+        self._session, self._post, self._interval_s = session, post, interval_s
+        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+
+    def ask(self, order: Order) -> None:
+        """Run ``order`` on the polling thread; its text comes back as Answered."""
+        self._orders.put(order)
+
+    def stop(self) -> None:
+        """End the thread after what it is doing now."""
+        self._orders.put(None)
+
+    def run(self) -> None:
+        """Poll until stopped."""
+        try:
+            self._loop()
+        except Exception as error:
+            self._post(Broken(error))
+
+    def _loop(self) -> None:
+        due = time.monotonic()
+        while True:
+            self._post(ViewReady(self._session.poll()))
+            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 4)
+            try:
+                order = self._orders.get(timeout=max(due - time.monotonic(), 0.0))
+            except queue.Empty:
+                continue
+            if order is None:
+                return
+            self._obey(order)
+
+    def _obey(self, order: Order) -> None:
+        try:
+            self._post(Answered(order()))
+        except KvscopeError as error:
+            self._post(Answered(str(error), failed=True))

@@ -1,0 +1,1 @@
+"""Screens: the dashboard, one finding in full, a question, the help."""

@@ -1,0 +1,93 @@
+"""Keys, panels, signs: everything needed to read the dashboard, on one page."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from kvscope.tui.palette import BAD, BRIGHT, DIM, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH
+from kvscope.tui.panels import numbered
+
+_VERDICTS = {
+    "confirmed": "an experiment showed it",
+    "likely": "the cause holds and a number excludes every other",
+    "possible": "the cause holds, another is open or unmeasured",
+    "unexplained": "the symptom is real, this cause is not it",
+    "needs_data": "it cannot be told yet",
+    "refuted": "an experiment spoke against it",
+}
+
+
+class HelpScreen(ModalScreen[None]):
+    """Closes on any of the keys that close things."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,q,enter", "back", "Back"),
+        Binding("j", "scroll(1)", "Down", show=False),
+        Binding("k", "scroll(-1)", "Up", show=False),
+    ]
+
+    def __init__(self, keys: list[tuple[str, str]]) -> None:
+        super().__init__()
+        self.keys = keys
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="help"):
+            yield Static(self._text())
+
+    def on_mount(self) -> None:
+        self.query_one("#help").border_title = "Help"
+        self.query_one("#help").border_subtitle = "Esc closes"
+
+    def _text(self) -> Text:
+        text = Text()
+        _head(text, "KEYS", first=True)
+        for key, what in (
+            *self.keys,
+            ("1 to 9", "one panel alone; again: back to all"),
+            ("[ ]", "previous, next panel"),
+            ("tab", "next part of the screen"),
+            ("↑ ↓ enter", "choose and open a finding"),
+            ("← →", "read the charts at one moment (shift: faster)"),
+            ("↑ ↓", "in the layer map: choose a layer"),
+            ("esc", "back"),
+        ):
+            _row(text, key, what)
+        _head(text, "PANELS")
+        for number, panel in enumerate(numbered(), start=1):
+            _row(text, str(number), f"{panel.TITLE}. {panel.HELP}")
+        _head(text, "VERDICTS")
+        for verdict, meaning in _VERDICTS.items():
+            sign = VERDICT_GLYPH[verdict]  # type: ignore[index]
+            _row(text, f"{sign} {verdict.replace('_', ' ')}", meaning, VERDICT_COLOUR[verdict])  # type: ignore[index]
+        _head(text, "SIGNS")
+        _row(text, "▲ ✓", "up, and that is good", GOOD)
+        _row(text, "▼ ✗", "down, and that is bad", BAD)
+        _row(text, "≈", "within the measuring error or too small to matter")
+        _row(text, "pt", "percentage points, for shares")
+        _row(text, "▒ unaccounted", "step time that no probe explains")
+        _row(text, "○ ?", "unknown: not 0, not fine", NOTE)
+        return text
+
+    def action_back(self) -> None:
+        """To where it was opened from."""
+        self.dismiss()
+
+    def action_scroll(self, lines: int) -> None:
+        """Move through the text."""
+        self.query_one("#help").scroll_relative(y=lines, animate=False)
+
+
+def _head(text: Text, title: str, first: bool = False) -> None:
+    text.append(("" if first else "\n") + title + "\n", style=f"bold {DIM}")
+
+
+def _row(text: Text, key: str, what: str, colour: str = BRIGHT) -> None:
+    text.append(f"  {key:<16}", style=f"bold {colour}")
+    text.append(what + "\n", style=TEXT)

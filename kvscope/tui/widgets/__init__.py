@@ -1,0 +1,1 @@
+"""Widgets drawn line by line: they repaint only the cells that changed."""

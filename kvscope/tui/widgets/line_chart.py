@@ -1,0 +1,199 @@
+"""A line chart in braille dots: two dots across and four down per cell, a legend with numbers, a time axis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rich.style import Style
+
+from kvscope.signals.reading import Missing
+from kvscope.tui.format import Scale, scale_for
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, LINE, TARGET, TEXT, paint
+from kvscope.tui.widgets.canvas import Canvas, Line
+from kvscope.tui.widgets.time_axis import TimeAxis, notice
+from kvscope.view import Span, Trend
+
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+_LABELS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A trend and the colour it is drawn in."""
+
+    trend: Trend
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything on one chart; the curves share a unit and an axis that starts at zero."""
+
+    curves: tuple[Curve, ...] = ()
+    window: tuple[float, float] = (0.0, 1.0)
+    spans: tuple[Span, ...] = ()
+    cursor_s: float | None = None
+
+
+class LineChart(Canvas):
+    """Draws a Picture. The axis grows at once and shrinks only when half of it is empty, so it does not breathe."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.picture = Picture()
+        self._top = 0.0
+
+    def show(self, picture: Picture) -> None:
+        """Draw ``picture``, repainting what differs from the last one."""
+        self.picture = picture
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Line]:
+        """Legend, plot and time axis; a sentence instead where there is no curve at all."""
+        rows = [Line(width) for _ in range(height)]
+        known = [curve for curve in self.picture.curves if not isinstance(curve.trend.points, Missing)]
+        if not known or not any(curve.trend.points for curve in known):
+            notice(
+                rows, next((c.trend.points for c in self.picture.curves if isinstance(c.trend.points, Missing)), None)
+            )
+            return rows
+        left, bottom = (_LABELS + 1, height - 1) if height >= 5 else (_LABELS + 1, height)
+        axis = TimeAxis(self.picture.window, left, width - left)
+        scale = self._fit(known)
+        plot = _Plot(rows, axis, 1, bottom, self._top)
+        self._labels(rows, scale, 1, bottom)
+        axis.draw_spans(rows, self.picture.spans, 1, bottom)
+        self._levels(plot, known)
+        for curve in known:
+            plot.line(curve)
+        if self.picture.cursor_s is not None:
+            axis.draw_cursor(rows, self.picture.cursor_s, 1, bottom)
+        self._legend(rows[0], width)
+        if bottom < height:
+            axis.draw_times(rows[bottom])
+        return rows
+
+    def _fit(self, known: list[Curve]) -> Scale:
+        values = [value for curve in known for _, value in curve.trend.points]  # type: ignore[union-attr]
+        values += [level for curve in known for level in (curve.trend.target, curve.trend.baseline) if level]
+        top = max(max(values), 1e-12)
+        unit = known[0].trend.unit
+        if top > self._top or top < self._top * 0.45:
+            factor = scale_for(top, unit).factor
+            self._top = _nice(top / factor) * factor
+            if scale_for(0.5, unit).unit == "%" and top <= 1:
+                self._top = min(self._top, 1.0)
+        return scale_for(self._top, unit)
+
+    def _labels(self, rows: list[Line], scale: Scale, top: int, bottom: int) -> None:
+        marks = {top: self._top, bottom - 1: 0.0}
+        if bottom - top >= 5:
+            marks[bottom - 1 - round(((bottom - top) * 4 - 1) / 2) // 4] = self._top / 2
+        for y in range(top, bottom):
+            rows[y].put(_LABELS, "┤" if y in marks else "│", paint(LINE))
+        for y, value in marks.items():
+            fine = Scale(scale.factor, scale.unit, _decimals(value / scale.factor))
+            text = fine.text(value) if y == top and len(fine.text(value)) <= _LABELS else fine.number(value)
+            rows[y].put_right(_LABELS, text, paint(FAINT))
+
+    def _levels(self, plot: _Plot, known: list[Curve]) -> None:
+        for curve in known:
+            if curve.trend.baseline is not None:
+                plot.level(curve.trend.baseline, "╌", paint(FAINT))
+            if curve.trend.target is not None:
+                plot.level(curve.trend.target, "┄", paint(TARGET))
+
+    def _legend(self, row: Line, width: int) -> None:
+        groups = [self._name_and_value(curve) for curve in self.picture.curves]
+        room = width - sum(len(text) for group in groups for text, _ in group) - 3 * (len(groups) - 1)
+        for group, curve in zip(groups, self.picture.curves, strict=True):
+            for extra in self._levels_told(curve.trend):
+                length = sum(len(text) for text, _ in extra)
+                if length <= room:
+                    group += extra
+                    room -= length
+        x = 0
+        for group in groups:
+            for text, style in group:
+                row.put(x, text, style)
+                x += len(text)
+            x += 3
+
+    def _name_and_value(self, curve: Curve) -> list[tuple[str, Style]]:
+        trend = curve.trend
+        if isinstance(trend.points, Missing) or not trend.points:
+            return [("○ ", paint(FAINT)), (f"{trend.label} unknown", paint(DIM))]
+        value = _at(trend.points, self.picture.cursor_s)
+        shown = scale_for(value, trend.unit).text(value).rjust(9)
+        return [("● ", paint(curve.colour)), (f"{trend.label} ", paint(DIM)), (shown, paint(BRIGHT, bold=True))]
+
+    def _levels_told(self, trend: Trend) -> list[list[tuple[str, Style]]]:
+        told: list[list[tuple[str, Style]]] = []
+        if trend.target is not None:
+            value = scale_for(trend.target, trend.unit).text(trend.target)
+            told.append([("  ┄ ", paint(TARGET)), ("target ", paint(DIM)), (value, paint(TEXT))])
+        if trend.baseline is not None:
+            value = scale_for(trend.baseline, trend.unit).text(trend.baseline)
+            told.append([("  ╌ ", paint(FAINT)), ("was ", paint(DIM)), (value, paint(TEXT))])
+        return told
+
+
+class _Plot:
+    """The dots of one chart: rows ``top`` to ``bottom`` of the canvas, values 0 to ``high``."""
+
+    def __init__(self, rows: list[Line], axis: TimeAxis, top: int, bottom: int, high: float) -> None:
+        self.rows, self.axis, self.top, self.bottom, self.high = rows, axis, top, bottom, high
+        self.height = (bottom - top) * 4
+        self.masks: dict[tuple[int, int], int] = {}
+
+    def _dot(self, value: float) -> int:
+        return round(min(max(value / self.high, 0.0), 1.0) * (self.height - 1))
+
+    def level(self, value: float, char: str, style: Style) -> None:
+        """A horizontal rule at ``value``, beneath the curves."""
+        y = self.bottom - 1 - self._dot(value) // 4
+        self.rows[y].put(self.axis.left, char * self.axis.width, style)
+
+    def line(self, curve: Curve) -> None:
+        """Join neighbouring points; a hole in the data stays a hole."""
+        points = curve.trend.points
+        if isinstance(points, Missing):
+            return
+        style, last = paint(curve.colour), None
+        for time_s, value in points:
+            x, y = self.axis.dot(time_s), self._dot(value)
+            if last is not None and time_s - last[2] <= 2.6 * curve.trend.bin_s:
+                self._join(last[0], last[1], x, y, style)
+            else:
+                self._set(x, y, style)
+            last = (x, y, time_s)
+
+    def _join(self, x0: int, y0: int, x1: int, y1: int, style: Style) -> None:
+        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+        for step in range(steps + 1):
+            self._set(x0 + round((x1 - x0) * step / steps), y0 + round((y1 - y0) * step / steps), style)
+
+    def _set(self, x: int, y: int, style: Style) -> None:
+        if not 0 <= x < self.axis.width * 2:
+            return
+        column, row = self.axis.left + x // 2, self.bottom - 1 - y // 4
+        mask = self.masks.get((column, row), 0) | _DOTS[x % 2][3 - y % 4]
+        self.masks[(column, row)] = mask
+        self.rows[row].put(column, chr(0x2800 + mask), style)
+
+
+def _nice(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    return next((step * power for step in _NICE if step * power >= value * 0.9999), 10 * power)
+
+
+def _decimals(value: float) -> int:
+    return 0 if value >= 100 or value == int(value) else 1 if value >= 10 else 2 if value * 10 != int(value * 10) else 1
+
+
+def _at(points: tuple[tuple[float, float], ...], time_s: float | None) -> float:
+    if time_s is None:
+        return points[-1][1]
+    return min(points, key=lambda point: abs(point[0] - time_s))[1]

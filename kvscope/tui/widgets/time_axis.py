@@ -1,0 +1,88 @@
+"""Time across a chart: which column a moment falls in, segment boundaries, the cursor, the labels beneath."""
+
+from __future__ import annotations
+
+from kvscope.signals.reading import Missing
+from kvscope.tui.format import clip, duration
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, LINE, NOTE, TEXT, paint
+from kvscope.tui.widgets.canvas import Line
+from kvscope.view import Span
+
+
+class TimeAxis:
+    """``width`` columns from ``left``; dots and columns sit on a fixed grid of time, so a chart slides unchanged."""
+
+    def __init__(self, window: tuple[float, float], left: int, width: int) -> None:
+        self.start_s, self.end_s = window
+        self.left, self.width = left, max(width, 1)
+        self.dot_s = max(self.end_s - self.start_s, 1e-9) / (self.width * 2)
+
+    def dot(self, time_s: float) -> int:
+        """Dot column (two per cell) of a moment, counted from the plot's left edge."""
+        return int(time_s // self.dot_s) - int(self.end_s // self.dot_s) + self.width * 2 - 1
+
+    def column(self, time_s: float) -> int:
+        """Cell column of a moment on the canvas."""
+        return self.left + self.dot(time_s) // 2
+
+    def time_at(self, column: int) -> float:
+        """Middle of the stretch of time that a cell column of the canvas shows."""
+        return self.end_s - (self.left + self.width - column - 0.5) * 2 * self.dot_s
+
+    def draw_spans(self, rows: list[Line], spans: tuple[Span, ...], top: int, bottom: int) -> None:
+        """A dotted upright where a segment starts, with its name when there is room before the next."""
+        starts = [(self.column(span.start_s), span) for span in spans]
+        for index, (column, span) in enumerate(starts):
+            end = starts[index + 1][0] if index + 1 < len(starts) else self.left + self.width
+            if self.left < column < self.left + self.width:
+                for y in range(top, bottom):
+                    rows[y].put(column, "┊", paint(FAINT))
+            room = end - max(column, self.left) - 2
+            if len(spans) > 1 and room >= 5 and end > self.left and bottom - top >= 6:
+                colour = TEXT if span.is_current else DIM if span.is_baseline else FAINT
+                rows[top].put(max(column, self.left) + 1, clip(span.name, room), paint(colour))
+
+    def draw_cursor(self, rows: list[Line], cursor_s: float, top: int, bottom: int) -> None:
+        """An upright at the moment being read; curves stay visible through it."""
+        column = self.column(cursor_s)
+        if self.left <= column < self.left + self.width:
+            for y in range(top, bottom):
+                if rows[y].chars[column] in " ┊╌┄":
+                    rows[y].put(column, "│", paint(NOTE))
+
+    def draw_times(self, row: Line) -> None:
+        """Ages from the left edge to now."""
+        right = self.left + self.width
+        span = self.end_s - self.start_s
+        row.put(self.left, f"−{duration(span)}", paint(FAINT))
+        if self.width >= 30:
+            middle = f"−{duration(span / 2)}"
+            row.put(self.left + (self.width - len(middle)) // 2, middle, paint(FAINT))
+        row.put_right(right, "now", paint(FAINT))
+
+
+def notice(rows: list[Line], missing: Missing | None) -> None:
+    """Say in the middle of an empty chart what is unknown and what would supply it."""
+    if not rows:
+        return
+    width = len(rows[0].chars)
+    texts = [("No data yet", DIM)]
+    if missing is not None:
+        texts = [(line, DIM) for line in _wrap("Unknown: " + missing.reason, width - 4)]
+        if missing.remedy:
+            texts += [(line, BRIGHT) for line in _wrap(missing.remedy, width - 4)]
+    top = max((len(rows) - len(texts)) // 2, 0)
+    for y, (text, colour) in enumerate(texts[: len(rows)], start=top):
+        rows[y].put(max((width - len(text)) // 2, 0), clip(text, width), paint(colour))
+    if top > 0:
+        rows[top - 1].put(max(width // 2 - 1, 0), "╌╌╌", paint(LINE))
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
