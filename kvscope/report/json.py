@@ -1,0 +1,124 @@
+"""The report that scripts read. Keys and words of schema 1 stay; what is new comes as further keys."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
+
+SCHEMA = 1
+
+
+def render(diagnosis: Diagnosis, *, show_silent: bool = False, checked: Sequence[str] = ()) -> str:
+    """Return the report as JSON text; a number that is no number becomes null."""
+    findings = [finding for finding in diagnosis.findings if show_silent or finding.verdict != "silent"]
+    report = {
+        "schema": SCHEMA,
+        "source": dict(diagnosis.source),
+        "segments": [_segment(segment) for segment in diagnosis.segments],
+        "findings": [_finding(finding) for finding in findings],
+        "unknown": [
+            {"signal": unknown.signal, "reason": unknown.reason, "remedy": unknown.remedy}
+            for unknown in diagnosis.unknown
+        ],
+        "notices": list(diagnosis.notices),
+        "checked": list(checked),
+    }
+    return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _segment(segment: SegmentSummary) -> dict[str, Any]:
+    return {
+        "name": segment.name,
+        "start_s": segment.start_s,
+        "end_s": segment.end_s,
+        "tags": dict(segment.tags),
+        "signals": {
+            name: {"value": value, "error": error, "unit": unit}
+            for name, (value, error, unit) in segment.signals.items()
+        },
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "id": finding.id,
+        "title": finding.title,
+        "verdict": finding.verdict,
+        "slug": finding.slug,
+        "cause": finding.cause,
+        "evidence": [_evidence(evidence) for evidence in finding.evidence],
+        "rivals": [_rival(rival) for rival in finding.rivals],
+        "gain": _gain(finding.gain) if finding.gain else {},
+        "experiment": _experiment(finding.experiment) if finding.experiment else {},
+        "fix": list(finding.fix),
+        "explains": list(finding.explains),
+        "explained_by": finding.explained_by,
+        "notes": finding.notes,
+        "onset_s": finding.onset_s,
+        "baseline": finding.baseline,
+        "current": finding.current,
+    }
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "check": evidence.check,
+        "signal": evidence.signal,
+        "answer": evidence.answer,
+        "value": evidence.value,
+        "error": evidence.error,
+        "unit": evidence.unit,
+        "baseline": evidence.baseline,
+        "change": evidence.change,
+        "source": evidence.source,
+        "role": evidence.role,
+        "says": evidence.says,
+        "baseline_error": evidence.baseline_error,
+        "change_error": evidence.change_error,
+        "batches": evidence.batches,
+        "missing": evidence.missing,
+        "remedy": evidence.remedy,
+    }
+
+
+def _rival(rival: Rival) -> dict[str, Any]:
+    return {
+        "name": rival.name,
+        "says": rival.says,
+        "state": rival.state,
+        "signal": rival.evidence.signal,
+        "value": rival.evidence.value,
+        "error": rival.evidence.error,
+        "unit": rival.evidence.unit,
+        "condition": rival.evidence.says,
+        "missing": rival.evidence.missing,
+        "remedy": rival.evidence.remedy,
+        "look": rival.look,
+    }
+
+
+def _gain(gain: Gain) -> dict[str, Any]:
+    return {"of": gain.of, "expected": gain.expected, "bound": gain.bound, "reads": gain.reads, "basis": gain.basis}
+
+
+def _experiment(experiment: Experiment) -> dict[str, Any]:
+    return {
+        "change": experiment.change,
+        "hold": list(experiment.hold),
+        "run": experiment.run,
+        "set": dict(experiment.set),
+        "predict": [_evidence(evidence) for evidence in experiment.predict],
+    }
+
+
+def _finite(value: Any) -> Any:
+    """Replace what JSON cannot say: NaN and infinities become null."""
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,101 @@
+"""The report for an issue, a pull request or a wiki."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kvscope.finding import Diagnosis, Evidence, Finding
+from kvscope.report import _lines, _words
+
+
+def render(diagnosis: Diagnosis, *, show_silent: bool = False, checked: Sequence[str] = ()) -> str:
+    """Return the report as Markdown."""
+    found = _lines.told(diagnosis, show_silent=show_silent)
+    lines = [f"# {_text(_lines.what(diagnosis.source))}", "", *_segments(diagnosis)]
+    lines += [line for notice in diagnosis.notices for line in (f"> {_text(notice)}", "")]
+    for finding in found:
+        lines += _finding(diagnosis, finding)
+    if not any(finding.verdict not in ("silent", "needs_data") for finding in found):
+        lines += [_lines.verdict_line(diagnosis, checked), ""]
+    lines += _unknown(diagnosis)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _segments(diagnosis: Diagnosis) -> Iterator[str]:
+    if not diagnosis.segments:
+        return
+    yield from ("| segment | from | length | tags |", "|---|---|---|---|")
+    for segment in diagnosis.segments:
+        tags = ", ".join(f"{name} {value}" for name, value in sorted(segment.tags.items()))
+        length = _words.span(segment.start_s, segment.end_s)
+        yield _row(segment.name, _words.clock(segment.start_s), length, tags)
+    yield ""
+
+
+def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
+    yield from (f"## {_lines.WORDS[finding.verdict]}: {_text(finding.title)}", "")
+    compared = f", `{finding.baseline}` → `{finding.current}`" if finding.baseline else ""
+    yield from (f"`{finding.id}`{compared}", "", f"Cause: {_text(finding.cause)}", "")
+    if finding.evidence:
+        yield from ("| | signal | condition | measured | source |", "|---|---|---|---|---|")
+        for evidence in finding.evidence:
+            yield _check(evidence)
+        yield ""
+    if finding.rivals:
+        yield from ("| other cause | state | signal | measured | condition |", "|---|---|---|---|---|")
+        for rival in finding.rivals:
+            evidence = rival.evidence
+            measured = _lines.numbers(evidence) + (f"; {evidence.remedy}" if evidence.value is None else "")
+            yield _row(rival.says, rival.state, f"`{evidence.signal}`", measured.rstrip("; "), evidence.says)
+        yield ""
+    yield from _advice(finding)
+    for other in _lines.folded(diagnosis, finding):
+        yield f"- explains: {_text(other.title)} (`{other.id}`, {other.verdict})"
+    yield ""
+
+
+def _advice(finding: Finding) -> Iterator[str]:
+    if finding.gain is not None:
+        yield f"- worth: {_text(_lines.worth(finding.gain))}"
+    if finding.experiment is not None:
+        experiment = finding.experiment
+        hold = f"; hold {', '.join(experiment.hold)}" if experiment.hold else ""
+        yield f"- next: {_text(experiment.change + hold)}" + (f" (`{experiment.run}`)" if experiment.run else "")
+        if experiment.predict:
+            expected = " and ".join(f"`{evidence.signal}` {_text(evidence.says)}" for evidence in experiment.predict)
+            yield f"- expect: {expected}; otherwise the cause is refuted"
+    for fix in finding.fix:
+        yield f"- fix: {_text(fix)}"
+    if finding.notes:
+        yield f"- notes: {_text(finding.notes)}"
+
+
+def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
+    waiting = _lines.undecided(diagnosis)
+    if waiting:
+        yield from ("## Could not be judged", "")
+        for finding in waiting:
+            yield f"- {_text(finding.title)} (`{finding.id}`)"
+        yield ""
+    if diagnosis.unknown:
+        yield from ("## Could not be known", "", "| signal | why | what would supply it |", "|---|---|---|")
+        for unknown in diagnosis.unknown:
+            yield _row(f"`{unknown.signal}`", unknown.reason, unknown.remedy)
+        yield ""
+
+
+def _check(evidence: Evidence) -> str:
+    measured = _lines.numbers(evidence)
+    if evidence.value is None and evidence.remedy:
+        measured += f"; {evidence.remedy}"
+    name = f"{evidence.answer} ({evidence.role})"
+    return _row(name, f"`{evidence.signal}`", evidence.says, measured, _lines.origin(evidence))
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(_text(cell) for cell in cells) + " |"
+
+
+def _text(text: str) -> str:
+    """Escape what Markdown would take for a table cell's end or for HTML."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,168 @@
+"""The report for a terminal or a log: plain text, as wide as told, coloured only when asked."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Rival
+from kvscope.report import _lines, _words
+
+WIDTH = 100
+_ANSI = {"confirmed": "1;31", "likely": "1;31", "possible": "1;33", "unexplained": "33", "needs_data": "36"}
+_LABEL = 8
+_INDENT = "  "
+
+
+def render(
+    diagnosis: Diagnosis,
+    *,
+    width: int = WIDTH,
+    colour: bool = False,
+    show_silent: bool = False,
+    checked: Sequence[str] = (),
+) -> str:
+    """Return the report as text. ``colour`` is a wish: NO_COLOR in the environment overrules it."""
+    writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
+    blocks = [list(writer.head(diagnosis))]
+    found = _lines.told(diagnosis, show_silent=show_silent)
+    blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
+    if not any(finding.verdict not in ("silent", "needs_data") for finding in found):
+        blocks.append(writer.wrapped(_lines.verdict_line(diagnosis, checked), ""))
+    blocks.append(list(writer.unknown(diagnosis)))
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+class _Writer:
+    """Lays lines out within a width."""
+
+    def __init__(self, width: int, colour: bool) -> None:
+        self._width = width
+        self._colour = colour
+
+    def head(self, diagnosis: Diagnosis) -> Iterator[str]:
+        yield from self.wrapped(_lines.what(diagnosis.source), "")
+        for segment in diagnosis.segments:
+            tags = ", ".join(f"{name} {value}" for name, value in sorted(segment.tags.items()))
+            when = f"{_words.clock(segment.start_s)}, {_words.span(segment.start_s, segment.end_s)}"
+            yield from self.wrapped(f"{segment.name}: {when}" + (f"; {tags}" if tags else ""), _INDENT)
+        for notice in diagnosis.notices:
+            yield from self.wrapped(f"note: {notice}", _INDENT)
+
+    def finding(self, diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
+        yield from self._title(finding)
+        if finding.baseline:
+            yield f"{_INDENT}{finding.baseline} → {finding.current}"
+        if finding.onset_s is not None:
+            yield f"{_INDENT}since {_words.clock(finding.onset_s)}"
+        symptoms = [evidence for evidence in finding.evidence if evidence.role == "symptom"]
+        causes = [evidence for evidence in finding.evidence if evidence.role == "cause"]
+        predictions = [evidence for evidence in finding.evidence if evidence.role == "prediction"]
+        if symptoms:
+            yield f"{_INDENT}seen"
+            yield from self._checks(symptoms)
+        yield from self.wrapped(f"cause: {finding.cause}", _INDENT)
+        yield from self._checks(causes)
+        if finding.rivals:
+            yield f"{_INDENT}other causes"
+            yield from self._rivals(finding.rivals)
+        if predictions:
+            yield f"{_INDENT}predicted"
+            yield from self._checks(predictions)
+        yield from self._advice(finding)
+        for other in _lines.folded(diagnosis, finding):
+            yield from self._labelled("explains", f"{other.title} ({other.id}, {other.verdict})")
+
+    def unknown(self, diagnosis: Diagnosis) -> Iterator[str]:
+        waiting = _lines.undecided(diagnosis)
+        if waiting:
+            yield "could not be judged"
+            for finding in waiting:
+                lacks = ", ".join(sorted({e.signal for e in finding.evidence if e.answer == "unknown" and e.signal}))
+                yield from self.wrapped(f"{finding.id}" + (f": lacks {lacks}" if lacks else ""), _INDENT)
+        if diagnosis.unknown:
+            yield "could not be known"
+            for unknown in diagnosis.unknown:
+                remedy = f"; {unknown.remedy}" if unknown.remedy else ""
+                yield from self.wrapped(f"{unknown.signal}: {unknown.reason}{remedy}", _INDENT)
+
+    def wrapped(self, text: str, indent: str, hanging: str | None = None) -> list[str]:
+        return textwrap.wrap(
+            text,
+            self._width,
+            initial_indent=indent,
+            subsequent_indent=indent + _INDENT if hanging is None else hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+    def _title(self, finding: Finding) -> Iterator[str]:
+        word = _lines.WORDS[finding.verdict]
+        text = f"{word}  {finding.title}"
+        room = self._width - len(text) - len(finding.id)
+        lines = (
+            [f"{text}{' ' * room}{finding.id}"] if room >= 2 else [*self.wrapped(text, ""), f"{_INDENT}{finding.id}"]
+        )
+        if self._colour and finding.verdict in _ANSI:
+            lines[0] = f"\x1b[{_ANSI[finding.verdict]}m{word}\x1b[0m{lines[0][len(word) :]}"
+        yield from lines
+
+    def _checks(self, checks: Sequence[Evidence]) -> Iterator[str]:
+        signal = max((len(check.signal) for check in checks), default=0)
+        says = max((len(check.says) for check in checks), default=0)
+        for check in checks:
+            head = f"{check.answer:<{_LABEL}}{check.signal:<{signal}}  {check.says:<{says}}"
+            yield from self._row(head, _lines.numbers(check), _lines.origin(check))
+            if check.value is None and check.remedy:
+                yield from self.wrapped(f"to know it: {check.remedy}", " " * (4 + _LABEL))
+
+    def _rivals(self, rivals: Sequence[Rival]) -> Iterator[str]:
+        state = max(len(rival.state) for rival in rivals)
+        for rival in rivals:
+            evidence = rival.evidence
+            look = f"; see {rival.look}" if rival.look and rival.state != "excluded" else ""
+            why = f"{evidence.signal} {_lines.numbers(evidence)}, needed {evidence.says}{look}"
+            if rival.state == "unmeasured":
+                remedy = f": {evidence.remedy}" if evidence.remedy else ""
+                why = f"{evidence.signal}: {evidence.missing or 'no value'}{remedy}{look}"
+            yield from self._row(f"{rival.state:<{state}}  {rival.says}", why, _lines.origin(evidence))
+
+    def _row(self, head: str, numbers: str, origin: str) -> Iterator[str]:
+        """Write head, numbers and origin on as few lines as they fit; what does not fit goes indented beneath."""
+        line = f"    {head.rstrip()}"
+        for part in (numbers, f"[{origin}]" if origin else ""):
+            if not part:
+                continue
+            if len(line) + 2 + len(part) <= self._width:
+                line = f"{line}  {part}"
+                continue
+            yield from self.wrapped(line.strip(), "    ", " " * (4 + _LABEL)) if len(line) > self._width else [line]
+            line = " " * (4 + _LABEL) + part
+        yield from (
+            self.wrapped(line.strip(), line[: len(line) - len(line.lstrip())]) if len(line) > self._width else [line]
+        )
+
+    def _advice(self, finding: Finding) -> Iterator[str]:
+        if finding.gain is not None:
+            yield from self._labelled("worth", _lines.worth(finding.gain))
+        if finding.experiment is not None:
+            yield from self._next(finding.experiment)
+        for index, fix in enumerate(finding.fix):
+            yield from self._labelled("fix" if not index else "", fix)
+        if finding.notes:
+            yield from self._labelled("notes", finding.notes)
+
+    def _next(self, experiment: Experiment) -> Iterator[str]:
+        yield from self._labelled("next", experiment.change)
+        if experiment.hold:
+            yield from self._labelled("", f"hold {', '.join(experiment.hold)}")
+        if experiment.run:
+            yield from self._labelled("", f"run {experiment.run}")
+        if experiment.predict:
+            expected = " and ".join(f"{evidence.signal} {evidence.says}" for evidence in experiment.predict)
+            yield from self._labelled("", f"expect {expected}; otherwise the cause is refuted")
+
+    def _labelled(self, label: str, text: str) -> list[str]:
+        indent = f"{_INDENT}{label:<{_LABEL + 2}}"
+        return self.wrapped(text, indent, " " * len(indent))
