@@ -1,0 +1,172 @@
+"""The KV cache: blocks shared by all layers and heads, their pages in the arena, and what all of it weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine.blocks import Blocks
+from engine.forms import EVICTED
+from engine.forms.cold_int8 import CODE as COLD
+from engine.forms.hot import CODE as HOT
+from engine.geometry import KVGeometry
+from engine.pages import Pages
+from engine.representatives import Representatives
+
+if TYPE_CHECKING:
+    from engine.kernels._base import Phases
+
+OFFSET_BYTES, FORM_BYTES, BLOCK_BYTES = 8, 1, 8
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Tokens held per layer, by tier: filled slots of live pages summed over kv heads, divided by the kv heads."""
+
+    hot: list[float]
+    cold: list[float]
+
+
+class KVCache(Pages):
+    """Everything a model's attention remembers. `split` (form name -> share of the pool) fixes each form's part."""
+
+    def __init__(
+        self, geometry: KVGeometry, pool_bytes: int, max_blocks: int, split: Mapping[str, float] | None = None
+    ) -> None:
+        super().__init__(geometry, pool_bytes, max_blocks, split)
+        self.blocks = Blocks(max_blocks)
+        self.representatives = Representatives(geometry, max_blocks)
+        self.ref_counts = self.blocks.refs
+        self.rep_q, self.rep_scale = self.representatives.q, self.representatives.scale
+        # Four dimensions, since numba recognises arrays of more than five only slowly, at each call.
+        self.rep_views = (
+            self.rep_q.flatten(3).numpy(),
+            self.rep_scale.numpy(),
+            self.representatives.known.numpy(),
+        )
+
+    def can_allocate(self, n_blocks: int) -> bool:
+        """Whether `allocate(n_blocks)` would succeed now."""
+        return n_blocks <= self.blocks.free and self.arena.can_allocate(HOT, n_blocks * self.geometry.pages_per_block)
+
+    def allocate(self, n_blocks: int) -> list[int]:
+        """Ids of blocks with hot pages and one reference. Raises OutOfBlocks, changing nothing."""
+        ids = self.blocks.take(n_blocks)
+        try:
+            self.place_hot(ids)
+        except BaseException:
+            self.blocks.release(ids)
+            raise
+        return ids
+
+    def retain(self, ids: Sequence[int]) -> None:
+        self.blocks.retain(ids)
+
+    def release(self, ids: Sequence[int]) -> list[int]:
+        """Drop one reference each; ids whose pages were freed."""
+        gone = self.blocks.release(ids)
+        if gone:
+            self.drop(gone)
+            self.representatives.forget(np.asarray(gone))
+        return gone
+
+    def write(self, layer: int, block_ids: torch.Tensor, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """k, v [n, kv_heads, head_dim] to `slots` of `block_ids`, both int64 [n]. Raises ValueError unless hot.
+
+        Representatives of a block written to are forgotten; a slot counts as filled once the last layer wrote it.
+        """
+        ids, places = block_ids.numpy(), slots.numpy()
+        self.write_rows(layer, ids, places, k, v)
+        self.representatives.forget(ids)
+        if layer == self.geometry.layers - 1:
+            self.blocks.fill(ids, places)
+
+    def finalise(self, block_ids: Sequence[int] | torch.Tensor, filled: torch.Tensor | None = None) -> None:
+        """Compute representatives for all layers from the first `filled` int64 [n] slots of each block (all)."""
+        ids = torch.as_tensor(block_ids, dtype=torch.int64)
+        if filled is None:
+            filled = torch.full((len(ids),), self.geometry.block_tokens)
+        ids, filled = ids[filled > 0], filled[filled > 0]
+        if len(ids) == 0:
+            return
+        for layer in range(self.geometry.layers):
+            keys, _ = self.read(layer, ids)
+            self.representatives.store(ids, layer, keys, filled)
+        self.representatives.learn(ids)
+
+    def read_dense(
+        self, layer: int, block_table: torch.Tensor, context_len: int, phases: Phases | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """k, v float32 [context_len, kv_heads, head_dim] of one request; evicted pages read as zeros (see `absent`).
+
+        `block_table` int [blocks]; the seconds spent dequantising are added to `phases.decompress`.
+        """
+        shape = self.geometry
+        ids = block_table[: shape.blocks_for(context_len)].long()
+        k, v = (pages.transpose(1, 2) for pages in self.read(layer, ids, phases))
+        flat = (-1, shape.kv_heads, shape.head_dim)
+        return k.reshape(flat)[:context_len], v.reshape(flat)[:context_len]
+
+    def absent(self, layer: int, block_table: torch.Tensor, context_len: int) -> torch.Tensor | None:
+        """bool [context_len, kv_heads], True where a token's page is gone; None when all are there."""
+        ids = block_table[: self.geometry.blocks_for(context_len)].long()
+        gone = self.page_form[layer, ids] == EVICTED
+        if not gone.any():
+            return None
+        return gone.repeat_interleave(self.geometry.block_tokens, 0)[:context_len]
+
+    def resident_bytes_by_layer(self) -> list[float]:
+        """Live pages of every form, representatives, and this layer's share of the live rows of all tables."""
+        shape = self.geometry
+        sizes = np.zeros(self.page_counts.shape[1])
+        for code, size in self.arena.page_bytes.items():
+            sizes[code] = size
+        per_layer: list[float] = (self.page_counts @ sizes + self._beside_bytes() / shape.layers).tolist()
+        return per_layer
+
+    def resident_bytes(self) -> int:
+        return round(sum(self.resident_bytes_by_layer()))
+
+    def overhead_bytes(self) -> int:
+        """The part of `resident_bytes` that is not keys and values: representatives, scales, tables."""
+        return self._beside_bytes() + int(self.page_counts[:, COLD].sum()) * self.geometry.scale_bytes
+
+    def _beside_bytes(self) -> int:
+        """Representatives and live table rows, all layers."""
+        pages = self.geometry.pages_per_block
+        tables = self.blocks.live * (pages * (OFFSET_BYTES + FORM_BYTES) + BLOCK_BYTES)
+        return tables + self.representatives.count * pages * self.geometry.representative_bytes
+
+    def entries_by_layer(self) -> Entries:
+        """Hot and cold tokens per layer, from the tables; O(live blocks)."""
+        ids = self.blocks.live_ids()
+        filled = self.blocks.filled[ids].double()[None, :, None]
+        held = self.page_form[:, ids]
+        hot, cold = (((held == code) * filled).sum((1, 2)) / self.geometry.kv_heads for code in (HOT, COLD))
+        return Entries(hot.tolist(), cold.tolist())
+
+    def check(self) -> None:
+        """Raise AssertionError where tables, counts and arena disagree."""
+        self.arena.check()
+        self.blocks.check()
+        for code in self.forms:
+            offsets = self.page_offset[self.page_form == code]
+            assert len(offsets) == self.arena.live_pages(code), f"form {code}: tables and arena disagree"
+            assert (self.page_counts[:, code] == (self.page_form == code).sum((1, 2)).numpy()).all(), "counts are off"
+        live = self.page_offset >= 0
+        assert bool((live == ((self.page_form == HOT) | (self.page_form == COLD))).all()), "an offset without a form"
+        spans = torch.stack((self.page_offset[live], self._ends()[live]), 1)
+        spans = spans[spans[:, 0].argsort()]
+        assert bool((spans[1:, 0] >= spans[:-1, 1]).all()), "two pages overlap"
+        assert not self.page_form[:, self.blocks.refs == 0].any(), "a free block has pages"
+        assert not self.representatives.known[self.blocks.refs == 0].any(), "a free block has representatives"
+
+    def _ends(self) -> torch.Tensor:
+        sizes = torch.zeros(256, dtype=torch.int64)
+        for code, size in self.arena.page_bytes.items():
+            sizes[code] = size
+        return self.page_offset + sizes[self.page_form.long()]

@@ -1,0 +1,26 @@
+"""KV forms, found by file name: `names()` imports nothing, `get(name)` imports one."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+
+from engine.forms._base import Form
+
+NONE = 0
+EVICTED = 3
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+
+
+def get(name: str) -> Form:
+    """The form of that name. Raises ValueError with the nearest name there is."""
+    if name not in names():
+        near = get_close_matches(name, names(), n=1)
+        hint = f", did you mean {near[0]!r}" if near else ""
+        raise ValueError(f"no KV form {name!r}, there are {', '.join(names())}{hint}")
+    form: Form = import_module(f"engine.forms.{name}").FORM
+    return form

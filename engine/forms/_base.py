@@ -1,0 +1,29 @@
+"""What a KV form is: a way to hold one page's keys and values as bytes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from engine.geometry import KVGeometry
+
+
+class Form(Protocol):
+    """NAME is the file's name; CODE is what `page_form` holds: 0 none, 1 hot, 2 cold_int8, 3 evicted."""
+
+    @property
+    def NAME(self) -> str: ...
+
+    @property
+    def CODE(self) -> int: ...
+
+    def page_bytes(self, geometry: KVGeometry) -> int: ...
+
+    def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """k, v float32 [n, block_tokens, head_dim] -> uint8 [n, page_bytes]."""
+        ...
+
+    def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """uint8 [n, page_bytes] -> k, v float32 [n, block_tokens, head_dim]."""
+        ...

@@ -1,0 +1,82 @@
+"""The shape of a model's KV: layers, heads, tokens to a block, and what a page of each form weighs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+FLOAT_BYTES = 4
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class KVGeometry:
+    """A block is `block_tokens` tokens for all layers and kv heads; a page is one (layer, block, kv head).
+
+    `rep_tokens` is the length of a sub-block: selection keeps one pair of bounds per sub-block.
+    Raises ValueError naming the field that cannot be.
+    """
+
+    layers: int
+    kv_heads: int
+    q_heads: int
+    head_dim: int
+    block_tokens: int = 32
+    rep_tokens: int = 16
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "kv_heads", "q_heads", "head_dim", "block_tokens", "rep_tokens"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"geometry: {name} is {value!r}, expected a whole number of at least 1")
+        if self.q_heads % self.kv_heads:
+            raise ValueError(f"geometry: q_heads {self.q_heads} is not a multiple of kv_heads {self.kv_heads}")
+        if self.head_dim % 16:
+            raise ValueError(f"geometry: head_dim {self.head_dim} is not a multiple of 16 (rows must stay aligned)")
+        if self.block_tokens % self.rep_tokens:
+            raise ValueError(
+                f"geometry: block_tokens {self.block_tokens} is not a multiple of rep_tokens {self.rep_tokens}"
+            )
+        if self.block_tokens % 8:
+            raise ValueError(f"geometry: block_tokens {self.block_tokens} is not a multiple of 8")
+        if self.dtype != "float32":
+            raise ValueError(f"geometry: dtype {self.dtype!r} is not supported, expected 'float32'")
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one kv head."""
+        return self.q_heads // self.kv_heads
+
+    @property
+    def subs_per_block(self) -> int:
+        return self.block_tokens // self.rep_tokens
+
+    @property
+    def pages_per_block(self) -> int:
+        return self.layers * self.kv_heads
+
+    @property
+    def hot_page_bytes(self) -> int:
+        """K [block_tokens, head_dim] then V, float32."""
+        return 2 * self.block_tokens * self.head_dim * FLOAT_BYTES
+
+    @property
+    def cold_page_bytes(self) -> int:
+        """K int8, V int8, one float32 scale per K row, one per V row; padded so that rows stay whole and aligned."""
+        need = 2 * self.block_tokens * (self.head_dim + FLOAT_BYTES)
+        unit = lcm(ALIGN, self.head_dim)
+        return -(-need // unit) * unit
+
+    @property
+    def scale_bytes(self) -> int:
+        """The part of a cold page that is scales and padding."""
+        return self.cold_page_bytes - 2 * self.block_tokens * self.head_dim
+
+    @property
+    def representative_bytes(self) -> int:
+        """Per (layer, block, kv head): int8 lower and upper bound and a float32 scale for each sub-block."""
+        return self.subs_per_block * (2 * self.head_dim + FLOAT_BYTES)
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_tokens)

@@ -1,0 +1,25 @@
+"""Attention kernels, found by file name: `names()` imports nothing, `get(name)` imports one."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+
+from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Selection, Traffic
+
+__all__ = ["DecodeBatch", "Keep", "Kernels", "Phases", "Selection", "Traffic", "get", "names"]
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+
+
+def get(name: str) -> Kernels:
+    """A fresh set of kernels. Raises ValueError with the nearest name there is."""
+    if name not in names():
+        near = get_close_matches(name, names(), n=1)
+        hint = f", did you mean {near[0]!r}" if near else ""
+        raise ValueError(f"no kernels {name!r}, there are {', '.join(names())}{hint}")
+    made: Kernels = import_module(f"engine.kernels.{name}").make()
+    return made

@@ -1,0 +1,181 @@
+"""Block-sparse decode as one compiled pass to choose and one to attend: the kernel a sparse cache deserves.
+
+The choice is Quest's: blocks with the largest upper bound of q.k over their sub-blocks (arXiv 2406.10774).
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import numba
+import numpy as np
+import torch
+
+from engine.cache import KVCache
+from engine.forms.cold_int8 import CODE as COLD
+from engine.forms.hot import CODE as HOT
+from engine.geometry import KVGeometry
+from engine.kernels import _paged
+from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
+
+# Ranks of what is not scored; finite and far outside any real bound, because of fast mathematics.
+ALWAYS, UNKNOWN, NEVER = np.float32(3e38), np.float32(2e38), np.float32(-3e38)
+
+
+@numba.njit(cache=True, fastmath=True)
+def bound(above, below, bounds, scale):  # type: ignore[no-untyped-def]
+    """Largest possible q.k of any query in the group within a block.
+
+    above, below [g, d]: positive and negative part of q, so that max(q*low, q*high) = above*high + below*low;
+    bounds int8 [subs * 2 * d], lower then upper for each sub-block; scale [subs].
+    """
+    best = NEVER
+    group, dim = above.shape
+    for sub in range(len(scale)):
+        low, high = 2 * sub * dim, (2 * sub + 1) * dim
+        for g in range(group):
+            total = np.float32(0.0)
+            for i in range(dim):
+                total += below[g, i] * np.float32(bounds[low + i]) + above[g, i] * np.float32(bounds[high + i])
+            best = max(best, total * scale[sub])
+    return best
+
+
+@numba.njit(cache=True)
+def threshold(keys, wanted, seen):  # type: ignore[no-untyped-def]
+    """The `wanted`-th largest of uint32 keys, and how many equal to it belong to the chosen; digit by digit."""
+    prefix, mask, left = np.uint32(0), np.uint32(0), wanted
+    for shift in (np.uint32(24), np.uint32(16), np.uint32(8), np.uint32(0)):
+        seen[:] = 0
+        for j in range(len(keys)):
+            if keys[j] & mask == prefix:
+                seen[(keys[j] >> shift) & np.uint32(255)] += 1
+        digit = 255
+        while seen[digit] < left:
+            left -= seen[digit]
+            digit -= 1
+        prefix |= np.uint32(digit) << shift
+        mask |= np.uint32(255) << shift
+    return prefix, left
+
+
+@numba.njit(cache=True)
+def choose(scores, bits, wanted, index):  # type: ignore[no-untyped-def]
+    """Write the places of the best `wanted` scores to `index`, ascending, ties to the lowest; how many there were.
+
+    `bits` is the uint32 view of `scores` and is turned into keys that sort as the scores do.
+    """
+    there = 0
+    for j in range(len(scores)):
+        if scores[j] > NEVER:
+            there += 1
+        sign = bits[j] >> np.uint32(31)
+        bits[j] ^= np.uint32(0xFFFFFFFF) if sign else np.uint32(0x80000000)
+    wanted = min(wanted, there)
+    found = 0
+    if wanted > 0:
+        edge, ties = threshold(bits, wanted, np.empty(256, np.int32))
+        for j in range(len(bits)):
+            equal = bits[j] == edge
+            if bits[j] > edge or (equal and ties > 0):
+                index[found] = j
+                found += 1
+                ties -= equal
+    index[found:] = -1
+    return found
+
+
+@numba.njit(cache=True, fastmath=True, parallel=dict(_paged.PRANGE_ONLY), nogil=True)
+def select_blocks(  # type: ignore[no-untyped-def]
+    q, blocks, wanted, sinks, window, table, layer, lanes, rep_q, rep_scale, known, page_form, index, count
+):
+    """q [B, H, G, D]; blocks, wanted, window int64 [B]; index [B, H, S] and count [B, H] are written.
+
+    Scores are cut by blocks, so that every thread is busy whatever the lengths; choosing is a pass of its own.
+    """
+    requests, heads, group, dim = q.shape
+    start = np.zeros(requests * heads + 1, np.int64)
+    for pair in range(requests * heads):
+        start[pair + 1] = start[pair] + blocks[pair // heads]
+    scores = np.empty(start[-1], np.float32)
+    bits = scores.view(np.uint32)
+    for lane in numba.prange(lanes):
+        first, last = start[-1] * lane // lanes, start[-1] * (lane + 1) // lanes
+        above, below = np.empty((group, dim), np.float32), np.empty((group, dim), np.float32)
+        for pair in range(requests * heads):
+            low, high = max(first, start[pair]) - start[pair], min(last, start[pair + 1]) - start[pair]
+            b, h = pair // heads, pair % heads
+            if low < high:
+                for g in range(group):
+                    for i in range(dim):
+                        above[g, i] = max(q[b, h, g, i], np.float32(0.0))
+                        below[g, i] = min(q[b, h, g, i], np.float32(0.0))
+            for j in range(low, high):
+                block = table[b, j]
+                form = page_form[layer, block, h]
+                if form != HOT and form != COLD:
+                    rank = NEVER
+                elif j < sinks or j >= window[b]:
+                    rank = ALWAYS
+                elif not known[block]:
+                    rank = UNKNOWN
+                else:
+                    rank = bound(above, below, rep_q[layer, block, h], rep_scale[layer, block, h])
+                scores[start[pair] + j] = rank
+    for pair in range(requests * heads):
+        b, h = pair // heads, pair % heads
+        part = slice(start[pair], start[pair + 1])
+        count[b, h] = choose(scores[part], bits[part], wanted[b], index[b, h])
+
+
+class Block:
+    NAME = "block"
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+    def select(
+        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
+    ) -> Selection:
+        started = perf_counter()
+        shape = cache.geometry
+        plan = keep.plan(batch.context_lens)
+        groups = q.reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
+        index = torch.empty(len(q), shape.kv_heads, plan.widest, dtype=torch.int32)
+        count = torch.empty(len(q), shape.kv_heads, dtype=torch.int32)
+        select_blocks(
+            groups.numpy(), plan.blocks, plan.wanted, keep.sink_blocks, plan.window, batch.block_table.numpy(), layer,
+            numba.get_num_threads(), *cache.rep_views, cache.views.page_form, index.numpy(), count.numpy(),
+        )  # fmt: skip
+        if phases is not None:
+            phases.select += perf_counter() - started
+        return Selection(index, count)
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        layer: int,
+        cache: KVCache,
+        batch: DecodeBatch,
+        selection: Selection | None,
+        scale: float,
+        phases: Phases | None = None,
+    ) -> torch.Tensor:
+        out, self.traffic = _paged.attend(q, layer, cache, batch, selection, scale, phases)
+        return out
+
+
+def warm_up(geometry: KVGeometry) -> None:
+    """Compile (or load) everything `block` and `dense` run, so that no compilation lands in a measurement."""
+    cache = KVCache(geometry, 4 * geometry.pages_per_block * geometry.hot_page_bytes + geometry.hot_page_bytes * 4, 1)
+    ids = cache.allocate(1)
+    cache.finalise(ids)
+    batch = DecodeBatch(torch.tensor([ids], dtype=torch.int32), torch.tensor([1], dtype=torch.int32))
+    kernels, q = Block(), torch.zeros(1, geometry.q_heads, geometry.head_dim)
+    selection = kernels.select(q, 0, cache, batch, Keep(1.0, block_tokens=geometry.block_tokens))
+    for chosen in (selection, None):
+        kernels.attend(q, 0, cache, batch, chosen, 1.0)
+
+
+def make() -> Block:
+    return Block()

@@ -1,0 +1,113 @@
+"""Select and attend in straightforward torch, a request and head at a time: what other kernels are held against."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import torch
+
+from engine.cache import KVCache
+from engine.forms import EVICTED, NONE
+from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
+
+UNKNOWN = torch.finfo(torch.float32).max
+
+
+class Oracle:
+    NAME = "oracle"
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        self.dtype = dtype
+        self.traffic = Traffic()
+
+    def scores(self, q: torch.Tensor, layer: int, cache: KVCache, ids: torch.Tensor, head: int) -> torch.Tensor:
+        """Upper bound of q.k over a block for the best of q [group, head_dim]; [blocks]. No bounds: the maximum."""
+        bounds = (
+            cache.rep_q[layer, ids, head].to(self.dtype)
+            * cache.rep_scale[layer, ids, head].to(self.dtype)[..., None, None]
+        )
+        low, high = bounds[:, :, 0, None], bounds[:, :, 1, None]
+        best = torch.maximum(q * low, q * high).sum(-1).amax((1, 2))
+        return best.masked_fill(~cache.representatives.known[ids], UNKNOWN)
+
+    def select(
+        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
+    ) -> Selection:
+        started = perf_counter()
+        heads = cache.geometry.kv_heads
+        groups = q.to(self.dtype).view(len(q), heads, -1, q.shape[-1])
+        chosen: list[list[torch.Tensor]] = []
+        for b, context in enumerate(batch.context_lens.tolist()):
+            blocks = cache.geometry.blocks_for(context)
+            ids = batch.block_table[b, :blocks].long()
+            rows = []
+            for h in range(heads):
+                score = self.scores(groups[b, h], layer, cache, ids, h)
+                score[: keep.sink_blocks] = torch.inf
+                score[keep.window_start(context) :] = torch.inf
+                held = cache.page_form[layer, ids, h]
+                score[(held == EVICTED) | (held == NONE)] = -torch.inf
+                order = score.argsort(descending=True, stable=True)[: keep.blocks_for(context)]
+                rows.append(order[score[order] > -torch.inf].sort().values)
+            chosen.append(rows)
+        widest = max(keep.blocks_for(context) for context in batch.context_lens.tolist())
+        index = torch.full((len(q), heads, widest), -1, dtype=torch.int32)
+        count = torch.zeros(len(q), heads, dtype=torch.int32)
+        for b, rows in enumerate(chosen):
+            for h, places in enumerate(rows):
+                index[b, h, : len(places)], count[b, h] = places.int(), len(places)
+        if phases is not None:
+            phases.select += perf_counter() - started
+        return Selection(index, count)
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        layer: int,
+        cache: KVCache,
+        batch: DecodeBatch,
+        selection: Selection | None,
+        scale: float,
+        phases: Phases | None = None,
+    ) -> torch.Tensor:
+        started = perf_counter()
+        shape = cache.geometry
+        groups = q.to(self.dtype).view(len(q), shape.kv_heads, -1, shape.head_dim)
+        out = torch.zeros_like(groups)
+        self.traffic = Traffic(entries_total=int(batch.context_lens.sum()))
+        for b, context in enumerate(batch.context_lens.tolist()):
+            ids = batch.block_table[b, : shape.blocks_for(context)].long()
+            pages = cache.read(layer, ids)
+            for h in range(shape.kv_heads):
+                k, v = (page[:, h].reshape(-1, shape.head_dim)[:context].to(self.dtype) for page in pages)
+                read = self._readable(cache, layer, ids, b, h, selection)
+                tokens = read.repeat_interleave(shape.block_tokens)[:context]
+                weight = (groups[b, h] @ k[tokens].T * scale).softmax(-1)
+                out[b, h] = weight @ v[tokens]
+                self._count(cache, layer, ids[read], h, int(tokens.sum()))
+        if phases is not None:
+            phases.attend += perf_counter() - started
+        return out.view(q.shape).float()
+
+    def _readable(
+        self, cache: KVCache, layer: int, ids: torch.Tensor, b: int, h: int, selection: Selection | None
+    ) -> torch.Tensor:
+        """Which blocks of a request are read: bool [blocks]."""
+        held = cache.page_form[layer, ids, h]
+        there = (held != EVICTED) & (held != NONE)
+        if selection is None:
+            return there
+        wanted = torch.zeros_like(there)
+        wanted[selection.index[b, h, : int(selection.count[b, h])].long()] = True
+        return there & wanted
+
+    def _count(self, cache: KVCache, layer: int, ids: torch.Tensor, head: int, tokens: int) -> None:
+        held = cache.page_form[layer, ids, head]
+        hot = int((held == 1).sum())
+        self.traffic.hot_pages += hot
+        self.traffic.cold_pages += len(ids) - hot
+        self.traffic.entries_read += tokens / cache.geometry.kv_heads
+
+
+def make() -> Oracle:
+    return Oracle()

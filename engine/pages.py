@@ -1,0 +1,172 @@
+"""Pages of keys and values in the arena, and the tables that say where each one lies and in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine import forms
+from engine.arena import Arena, OutOfBlocks
+from engine.forms import EVICTED, NONE
+from engine.forms.cold_int8 import CODE as COLD
+from engine.forms.hot import CODE as HOT
+from engine.geometry import KVGeometry
+
+if TYPE_CHECKING:
+    from engine.kernels._base import Phases
+
+SLAB_PAGES = 4
+CHUNK = 4096
+
+
+class Views(NamedTuple):
+    """The arena and its tables as arrays, for compiled kernels; made once, they share the tensors' memory.
+
+    A hot page at byte offset o has K in rows o / (4 d) and on, V block_tokens rows later; a cold one likewise in
+    `rows_i8` from o / d, and its scales in `floats` from o / 4 + block_tokens * d / 2.
+    """
+
+    rows_f32: npt.NDArray[np.float32]
+    rows_i8: npt.NDArray[np.int8]
+    floats: npt.NDArray[np.float32]
+    page_offset: npt.NDArray[np.int64]
+    page_form: npt.NDArray[np.uint8]
+
+
+class Pages:
+    """`page_offset` int64 (bytes, -1 none) and `page_form` uint8, both [layers, max_blocks, kv_heads]."""
+
+    def __init__(
+        self, geometry: KVGeometry, pool_bytes: int, max_blocks: int, split: Mapping[str, float] | None = None
+    ) -> None:
+        self.geometry = geometry
+        self.forms = {form.CODE: form for form in map(forms.get, forms.names())}
+        sizes = {code: form.page_bytes(geometry) for code, form in self.forms.items()}
+        shares = None if split is None else {forms.get(name).CODE: share for name, share in split.items()}
+        self.arena = Arena(pool_bytes, SLAB_PAGES * geometry.hot_page_bytes, sizes, shares)
+        shape = (geometry.layers, max_blocks, geometry.kv_heads)
+        self.page_offset = torch.full(shape, -1, dtype=torch.int64)
+        self.page_form = torch.full(shape, NONE, dtype=torch.uint8)
+        self.page_counts = np.zeros((geometry.layers, max(*sizes, EVICTED) + 1), dtype=np.int64)
+        self.rows_f32 = self.arena.data.view(torch.float32).view(-1, geometry.head_dim)
+        self.rows_i8 = self.arena.data.view(torch.int8).view(-1, geometry.head_dim)
+        self.floats = self.arena.data.view(torch.float32)
+        arrays = (self.rows_f32, self.rows_i8, self.floats, self.page_offset, self.page_form)
+        self.views = Views(*(tensor.numpy() for tensor in arrays))
+
+    def place_hot(self, ids: list[int]) -> None:
+        """Give blocks without pages a hot page for every layer and head. Raises OutOfBlocks."""
+        index = torch.tensor(ids, dtype=torch.int64)
+        layers, heads = self.geometry.layers, self.geometry.kv_heads
+        offsets = self.arena.allocate(HOT, len(ids) * layers * heads)
+        self.page_offset[:, index] = offsets.view(len(ids), layers, heads).transpose(0, 1)
+        self.page_form[:, index] = HOT
+        self.page_counts[:, HOT] += len(ids) * heads
+
+    def drop(self, ids: list[int]) -> None:
+        """Free whatever pages these blocks have."""
+        index = torch.tensor(ids, dtype=torch.int64)
+        held, offsets = self.page_form[:, index], self.page_offset[:, index]
+        for code in self.forms:
+            if (mask := held == code).any():
+                self.arena.free(code, offsets[mask])
+        for code in (*self.forms, EVICTED):
+            self.page_counts[:, code] -= (held == code).sum((1, 2)).numpy()
+        self.page_offset[:, index] = -1
+        self.page_form[:, index] = NONE
+
+    def write_rows(self, layer: int, ids: np.ndarray, slots: np.ndarray, k: torch.Tensor, v: torch.Tensor) -> None:
+        """k, v [n, kv_heads, head_dim] into `slots` of blocks `ids`, int64 [n]. Raises ValueError unless hot."""
+        offsets = self.views.page_offset[layer][ids]
+        if (self.views.page_form[layer][ids] != HOT).any():
+            raise ValueError(f"cache: write to a page that is not hot (layer {layer})")
+        dim, tokens = self.geometry.head_dim, self.geometry.block_tokens
+        rows = (offsets // (4 * dim) + slots[:, None]).reshape(-1)
+        self.views.rows_f32[rows] = k.reshape(-1, dim).numpy()
+        self.views.rows_f32[rows + tokens] = v.reshape(-1, dim).numpy()
+
+    def demote(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
+        """Hot to cold, index tensors int64 [n]; bytes written. Raises OutOfBlocks, ValueError, changing nothing."""
+        return self._move(HOT, COLD, layer_idx, block_idx, head_idx)
+
+    def promote(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
+        """Cold int8 to hot; bytes written. Raises as `demote` does."""
+        return self._move(COLD, HOT, layer_idx, block_idx, head_idx)
+
+    def evict(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
+        """Drop pages of any live form for good; bytes freed. Raises ValueError for a page that is not there."""
+        flat = self._flat(layer_idx, block_idx, head_idx)
+        held = self.page_form.view(-1)[flat]
+        if ((held == NONE) | (held == EVICTED)).any():
+            raise ValueError("cache: evict of a page that is not there")
+        freed = 0
+        for code in self.forms:
+            mask = held == code
+            if count := int(mask.sum()):
+                self.arena.free(code, self.page_offset.view(-1)[flat[mask]])
+                self._count(layer_idx[mask], code, EVICTED)
+                freed += count * self.arena.page_bytes[code]
+        self.page_offset.view(-1)[flat] = -1
+        self.page_form.view(-1)[flat] = EVICTED
+        return freed
+
+    def read(self, layer: int, ids: torch.Tensor, phases: Phases | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """k, v float32 [n, kv_heads, block_tokens, head_dim] of blocks `ids` [n]; zeros where there is no page."""
+        shape = self.geometry
+        held, offsets = self.page_form[layer, ids], self.page_offset[layer, ids]
+        hot_pages = self.floats.view(-1, 2, shape.block_tokens, shape.head_dim)
+        hot = held == HOT
+        if bool(hot.all()):
+            both = hot_pages[offsets // shape.hot_page_bytes]
+            return both[:, :, 0], both[:, :, 1]
+        k = torch.zeros(len(ids), shape.kv_heads, shape.block_tokens, shape.head_dim)
+        v = torch.zeros_like(k)
+        both = hot_pages[offsets[hot] // shape.hot_page_bytes]
+        k[hot], v[hot] = both[:, 0], both[:, 1]
+        for code, form in self.forms.items():
+            mask = held == code
+            if code != HOT and mask.any():
+                started = perf_counter()
+                k[mask], v[mask] = form.decode(shape, self.arena.read(code, offsets[mask]))
+                if phases is not None:
+                    phases.decompress += perf_counter() - started
+        return k, v
+
+    def _flat(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> torch.Tensor:
+        _, blocks, heads = self.page_form.shape
+        flat = (layer_idx * blocks + block_idx) * heads + head_idx
+        if len(np.unique(flat.numpy())) != len(flat):
+            raise ValueError("cache: the same page is named twice")
+        return flat
+
+    def _count(self, layer_idx: torch.Tensor, source: int, target: int) -> None:
+        pages = np.bincount(layer_idx.numpy(), minlength=self.geometry.layers)
+        self.page_counts[:, source] -= pages
+        self.page_counts[:, target] += pages
+
+    def _move(self, source: int, target: int, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> int:
+        flat, n = self._flat(layer, block, head), len(layer)
+        if n == 0:
+            return 0
+        if (self.page_form.view(-1)[flat] != source).any():
+            raise ValueError(f"cache: expected only {self.forms[source].NAME} pages to make {self.forms[target].NAME}")
+        old = self.page_offset.view(-1)[flat]
+        if not self.arena.can_exchange(source, old, target, n):
+            raise OutOfBlocks(f"no room for {n} {self.forms[target].NAME} pages")
+        size = self.arena.page_bytes[target]
+        pages = torch.empty(n, size, dtype=torch.uint8)
+        for i in range(0, n, CHUNK):
+            k, v = self.forms[source].decode(self.geometry, self.arena.read(source, old[i : i + CHUNK]))
+            pages[i : i + CHUNK] = self.forms[target].encode(self.geometry, k, v)
+        self.arena.free(source, old)
+        new = self.arena.allocate(target, n)
+        self.arena.write(target, new, pages)
+        self.page_offset.view(-1)[flat] = new
+        self.page_form.view(-1)[flat] = target
+        self._count(layer, source, target)
+        return n * size
