@@ -74,7 +74,7 @@ class CompressedCache:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = self.keys.shape[1]
-        queries, k, v = (x.unflatten(0, (rows, -1)) for x in (q, k, v))
+        queries, k, v = (x.reshape(rows, -1, *x.shape[1:]) for x in (q, k, v))
         new = k.shape[1]
         end = self.filled + new
         self.keys[layer, :, self.filled : end] = quantised(k, self.compression.bits)
@@ -87,7 +87,7 @@ class CompressedCache:
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [rows, new, q_heads, d], k and v [rows, end, kv_heads, d] -> [rows, new, q_heads, d]."""
         new, end = q.shape[1], k.shape[1]
-        q = q.unflatten(2, (k.shape[2], -1)) * q.shape[-1] ** -0.5
+        q = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[-1]) * q.shape[-1] ** -0.5
         scores = torch.einsum("rnhgd,rthd->rhgnt", q, k)
         if new > 1:
             future = torch.ones(new, end, dtype=torch.bool, device=q.device).triu(1 + end - new)
@@ -95,7 +95,8 @@ class CompressedCache:
         elif self.compression.kept_share is not None:
             skipped = ~selected(q[:, 0], k, self.compression.kept_share)
             scores.masked_fill_(skipped[:, :, None, None], float("-inf"))
-        return torch.einsum("rhgnt,rthd->rnhgd", scores.softmax(-1), v).flatten(2, 3)
+        mixed: Tensor = torch.einsum("rhgnt,rthd->rnhgd", scores.softmax(-1), v).flatten(2, 3)
+        return mixed
 
 
 def quantised(rows: Tensor, bits: int | None) -> Tensor:
@@ -116,10 +117,10 @@ def selected(q: Tensor, k: Tensor, kept_share: float) -> Tensor:
     tokens = k.shape[1]
     blocks = -(-tokens // BLOCK)
     padding = k[:, -1:].expand(-1, blocks * BLOCK - tokens, -1, -1)
-    parts = torch.cat((k, padding), 1).unflatten(1, (-1, SUB_BLOCK))
+    parts = torch.cat((k, padding), 1).reshape(len(k), -1, SUB_BLOCK, *k.shape[2:])
     low, high = parts.amin(2), parts.amax(2)
     bound = torch.einsum("rhgd,rshd->rhgs", q.clamp_min(0), high) + torch.einsum("rhgd,rshd->rhgs", q.clamp_max(0), low)
-    score = bound.unflatten(-1, (blocks, BLOCK // SUB_BLOCK)).amax((-1, 2))
+    score = bound.reshape(*bound.shape[:3], blocks, BLOCK // SUB_BLOCK).amax((-1, 2))
     score[..., : SINK // BLOCK] = float("inf")
     score[..., (tokens - RECENT) // BLOCK :] = float("inf")
     best = score.topk(int(kept_share * blocks), -1).indices
@@ -134,8 +135,8 @@ def measure(model: Decoder, work: Work, compression: Compression, chunk: int = 5
     documents = [make_document(rng, work.length, work.density) for _ in range(work.documents)]
     cache = CompressedCache(model, work.documents, work.length + 2 + work.steps, compression)
     tokens = torch.tensor([document.tokens for document in documents], device=device)
-    for part in tokens.split(chunk, 1):
-        _forward(model, cache, part)
+    for first in range(0, work.length, chunk):
+        _forward(model, cache, tokens[:, first : first + chunk])
     cache.fork(work.walks)
     asked = [(document, key) for document in documents for key in rng.sample(starts(document, 1), work.walks)]
     current = [key for _, key in asked]
@@ -162,7 +163,7 @@ def _forward(model: Decoder, cache: CompressedCache, tokens: Tensor) -> Tensor:
     rows, new = tokens.shape
     positions = torch.arange(cache.filled, cache.filled + new, device=tokens.device).repeat(rows)
     hidden = model(tokens.flatten(), positions, cache)
-    return model.logits(hidden.unflatten(0, (rows, new))[:, -1])
+    return model.logits(hidden.reshape(rows, new, -1)[:, -1])
 
 
 def _margin(logits: Tensor, answers: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ class BatchAttend:
         self.rows = rows
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        query, key, value = (x.unflatten(0, (self.rows, -1)).transpose(1, 2) for x in (q, k, v))
+        query, key, value = (x.reshape(self.rows, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
         return mixed.transpose(1, 2).flatten(0, 1)
 
@@ -130,7 +130,7 @@ def train(model: Decoder, curriculum: tuple[Stage, ...], seed: int, minutes: flo
                 group["lr"] = learning_rate(step, total)
             loss, right = loss_on(model, stage.draw(rng), generator)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
             optimiser.step()
             step += 1
