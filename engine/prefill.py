@@ -70,5 +70,5 @@ class PrefillAttend:
         hidden = ~self.mask[first : first + len(self.sampled)]
         mass = scores.masked_fill_(hidden, -torch.inf).softmax(-1).sum((1, 2))
         blocks = self.sampled.stop // shape.block_tokens
-        per_block = mass[:, : blocks * shape.block_tokens].view(shape.kv_heads, blocks, -1).sum(2)
+        per_block = mass[:, : blocks * shape.block_tokens].view(shape.kv_heads, blocks, shape.block_tokens).sum(2)
         self.residency.observe(layer, self.table[:blocks], per_block.T)

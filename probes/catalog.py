@@ -145,6 +145,8 @@ def prometheus_name(metric: Metric) -> str:
     """Return the exposition name: dots to underscores, the unit as suffix, ``_total`` on counters."""
     name = "kvscope_" + metric.name.replace(".", "_")
     suffix = _UNIT_SUFFIX.get(metric.unit, "")
-    if suffix and not name.endswith(suffix):
-        name = name.removesuffix("_time") + suffix if metric.unit == "s" and name.endswith("_time") else name + suffix
+    if metric.unit == "s":
+        name = name.removesuffix("_time")
+    if suffix and suffix[1:] not in name.split("_"):
+        name += suffix
     return name + "_total" if metric.kind == _C else name

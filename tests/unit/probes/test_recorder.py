@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import pytest
 
 from probes.catalog import CATALOG, metric_of, prometheus_name
 from probes.recorder import Recorder, step_columns
-
-
-class ListSink:
-    def __init__(self) -> None:
-        self.steps: list[list[float]] = []
-        self.requests: list[list[float]] = []
-        self.events: list[Mapping[str, Any]] = []
-
-    def write_step(self, values: Sequence[float]) -> None:
-        self.steps.append(list(values))
-
-    def write_request(self, values: Sequence[float]) -> None:
-        self.requests.append(list(values))
-
-    def write_event(self, event: Mapping[str, Any]) -> None:
-        self.events.append(event)
+from tests.unit.probes.sink import ListSink
 
 
 def test_counters_grow_and_gauges_hold() -> None:

@@ -1,0 +1,90 @@
+"""Every step leaves one row in which the parts of its time add up, and every request leaves its own."""
+
+from __future__ import annotations
+
+import math
+
+from engine.exposition import LATENCIES, Histogram, render
+from engine.instruments import REQUEST_COLUMNS, Instruments, columns
+from engine.llm import Engine
+from probes.recorder import Recorder
+from tests.unit.engine.tiny import CONFIG, engine, prompt, run
+from tests.unit.probes.sink import ListSink
+
+PARTS = (
+    *("time.host", "time.linear", "sparse.index_time", "time.gather", "time.attend", "decompress.time"),
+    *("tier.transfer_time", "time.sample"),
+)
+
+
+def observed(**knobs: str) -> tuple[Engine, ListSink, Instruments]:
+    made, sink = engine(**knobs), ListSink()  # type: ignore[arg-type]
+    recorder = Recorder(sink, columns(CONFIG.layers), REQUEST_COLUMNS)
+    made.probe = Instruments(recorder, {name: Histogram() for name in LATENCIES})
+    return made, sink, made.probe
+
+
+def test_the_parts_of_decode_time_add_up_to_no_more_than_the_whole() -> None:
+    made, sink, _ = observed(policy="combined", kernels="generic")
+    for seed in range(3):
+        made.submit(prompt(150, seed=seed), 20)
+    run(made)
+    names = columns(CONFIG.layers)
+    last = dict(zip(names, sink.steps[-1], strict=True))
+    parts = sum(last[name] for name in PARTS)
+    assert 0.8 * last["time.decode"] < parts <= last["time.decode"] * 1.001
+    assert math.isclose(last["time.step"], last["time.decode"] + last["time.prefill"])
+    assert all(last[name] > 0 for name in ("sparse.index_time", "time.gather", "time.attend", "decompress.time"))
+
+
+def test_a_row_tells_what_was_read_of_what_there_was() -> None:
+    made, sink, _ = observed(policy="combined", kept_share="0.5")
+    made.submit(prompt(200), 10)
+    run(made)
+    last = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    assert 0.4 < last["sparse.entries_read"] / last["sparse.entries_total"] < 0.75
+    assert last["tier.hot_accesses"] > 0
+    assert last["tier.cold_accesses"] > 0
+    assert last["sparse.layer_entries_read[1]"] > 0
+
+
+def test_per_layer_bytes_add_up_to_the_resident_bytes() -> None:
+    made, sink, _ = observed()
+    made.submit(prompt(100), 4)
+    run(made)
+    for row in sink.steps:
+        named = dict(zip(columns(CONFIG.layers), row, strict=True))
+        layers = sum(named[f"kv.bytes_per_layer[{layer}]"] for layer in range(CONFIG.layers))
+        assert math.isclose(layers, named["kv.resident_bytes"])
+
+
+def test_a_finished_request_leaves_its_latencies() -> None:
+    made, sink, _ = observed()
+    made.submit(prompt(40), 5)
+    run(made)
+    (row,) = sink.requests
+    named = dict(zip(REQUEST_COLUMNS, row, strict=True))
+    assert named["latency.e2e"] >= named["latency.ttft"] >= named["sched.queue_time"] >= 0
+    assert math.isclose(named["latency.e2e"], named["latency.ttft"] + named["latency.decode_time"])
+    assert (named["request.tokens_in"], named["request.tokens_out"]) == (40, 5)
+
+
+def test_the_page_is_read_by_the_official_parser() -> None:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    made, _, instruments = observed()
+    made.submit(prompt(40), 5)
+    run(made)
+    page = render(instruments.recorder.snapshot(), instruments.histograms, {"engine": "test", "model": 'a"b'})
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    assert families["kvscope_tokens_generated"].type == "counter"
+    assert families["kvscope_latency_ttft_seconds"].type == "histogram"
+    assert families["kvscope_kv_bytes_per_layer"].samples[1].labels == {"layer": "1"}
+    assert families["kvscope_engine"].samples[0].labels["model"] == 'a"b'
+
+
+def test_without_a_probe_nothing_is_measured_for_it() -> None:
+    made = engine()
+    made.submit(prompt(20), 3)
+    run(made)
+    assert made.probe is None
