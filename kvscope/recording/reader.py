@@ -62,12 +62,18 @@ class Recording:
         rows = self._rows("SELECT coalesce(sum(n), 0) FROM chunks")
         return int(rows[0][0]) if rows else 0
 
-    def samples(self) -> Iterator[Sample]:
-        """Yield every sample in time order; holds one generation (300 s) at a time."""
+    def samples(self, every: int = 1) -> Iterator[Sample]:
+        """Yield every sample in time order, or every n-th of a series; holds one generation (300 s) at a time.
+
+        The last value of a chunk is always there, and so are all values of finished requests.
+        """
         for generation in self._generations():
             found: list[Sample] = []
             for chunk in self._chunks(generation):
-                found += self._unpacked(*chunk)
+                samples = self._unpacked(*chunk)
+                if every > 1 and not _is_observation(samples[0].metric):
+                    samples = samples[:-1:every] + samples[-1:]
+                found += samples
             yield from sorted(found, key=lambda sample: sample.t)
         yield from self._waiting()
 
@@ -81,7 +87,7 @@ class Recording:
             for number, start, end, n, first, last, total, times, data in self._chunks(generation):
                 metric, labels = self._series[number]
                 known = metric_of(metric)
-                if known is not None and known.kind == "observation" and known.name == metric:
+                if _is_observation(metric):
                     found += self._unpacked(number, start, end, n, first, last, total, times, data)
                 elif known is not None and known.kind == "gauge":
                     found.append(Sample(metric, total / n, (start + end) / 2, labels))
@@ -138,6 +144,12 @@ class Recording:
         except sqlite3.DatabaseError as error:
             self.damage = self.damage or f"{self.path}: cut or damaged ({error}); what is whole was read"
         return found
+
+
+def _is_observation(metric: str) -> bool:
+    """Whether each value is one finished request's (a histogram's parts are counters)."""
+    known = metric_of(metric)
+    return known is not None and known.kind == "observation" and known.name == metric
 
 
 def read(path: Path) -> Iterator[Sample | RecordedMark]:

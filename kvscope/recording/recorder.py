@@ -8,8 +8,10 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.recording import schema
@@ -25,24 +27,43 @@ _TAG_LIMIT = 256
 """Longest name and tag value kept: a tag names a setting, and nothing longer belongs in a recording."""
 
 
+class Described(Protocol):
+    """What a source says of itself; ``kvscope.sources`` owns the class, and stands above this file."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def tags(self) -> Mapping[str, str]: ...
+
+
+class Polled(Protocol):
+    """What one poll of a source brought."""
+
+    @property
+    def samples(self) -> Sequence[Sample]: ...
+    @property
+    def marks(self) -> Sequence[MarkLike]: ...
+
+
 class Recorder:
     """Appends to a recording, new or ours from before. One writer; readers may look at any time."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        source: Mapping[str, str] | None = None,
-        tags: Mapping[str, str] | None = None,
-        synthetic: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, source: Described | None = None, *, synthetic: bool = False) -> None:
         self.path = path
         fresh = _create_private(path)
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             if fresh:
                 schema.lay_out(self._db)
-                self._write_header(source or {}, tags or {}, synthetic)
+                self._write_header(source, synthetic)
             schema.check(self._db, path)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
@@ -55,6 +76,16 @@ class Recorder:
         self._oldest = math.inf
         self._waiting = 0
         self._fold()
+
+    def write(self, poll: Polled) -> None:
+        """Write what a poll brought, each mark before the samples of its own time."""
+        rest = list(poll.samples)
+        for mark in sorted(poll.marks, key=lambda mark: mark.t):
+            cut = bisect_left(rest, mark.t, key=lambda sample: sample.t)
+            self.add(rest[:cut])
+            self.mark(mark)
+            rest = rest[cut:]
+        self.add(rest)
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Write one tick: the samples of one poll. They survive a killed process once this returns."""
@@ -95,10 +126,11 @@ class Recorder:
         self._db.execute("PRAGMA journal_mode=DELETE")
         self._db.close()
 
-    def _write_header(self, source: Mapping[str, str], tags: Mapping[str, str], synthetic: bool) -> None:
+    def _write_header(self, source: Described | None, synthetic: bool) -> None:
+        words = ("kind", "target", "engine", "version", "note")
         header = {
-            "source": _short(source),
-            "tags": _short(tags),
+            "source": _short({word: getattr(source, word) for word in words} if source is not None else {}),
+            "tags": _short(source.tags if source is not None else {}),
             "synthetic": synthetic,
             "created_s": time.time(),
         }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from kvscope.errors import UsageError, nearest
 from kvscope.finding import Diagnosis
+
+Render = Callable[..., str]
 
 
 @cache
@@ -17,9 +20,13 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")))
 
 
-def render(name: str, diagnosis: Diagnosis, **options: Any) -> str:
-    """Write a diagnosis in one format; every format takes ``show_silent`` and ``checked`` (ids of all playbooks)."""
+def get(name: str) -> Render:
+    """Return a format's ``render(diagnosis, **options) -> str``; the text ends without a line end. UsageError."""
     if name not in names():
         raise UsageError(f"no report format {name!r}; expected one of {', '.join(names())}{nearest(name, names())}")
-    module = importlib.import_module(f"{__name__}.{name}")
-    return str(module.render(diagnosis, **options))
+    return cast(Render, importlib.import_module(f"{__name__}.{name}").render)
+
+
+def render(name: str, diagnosis: Diagnosis, **options: Any) -> str:
+    """Write a diagnosis in one format."""
+    return get(name)(diagnosis, **options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kvscope.finding import Diagnosis, Evidence, Finding, Gain
 from kvscope.report import _words
 
@@ -28,7 +26,19 @@ def numbers(evidence: Evidence) -> str:
     text = _words.pair(evidence.baseline, evidence.value, evidence.unit, evidence.error)
     if evidence.change is None:
         return text
-    return f"{text}  {_words.change(evidence.change, evidence.unit, evidence.change_error)}"
+    points = change_in(evidence) == "points"
+    return f"{text}  {_words.change(evidence.change, evidence.change_error, points=points)}"
+
+
+def change_in(evidence: Evidence) -> str:
+    """Return ``points`` or ``relative``, whichever the change of this evidence is; empty when there is none."""
+    if evidence.change is None or evidence.value is None or evidence.baseline is None:
+        return ""
+    if evidence.unit != "ratio" or not evidence.baseline:
+        return "points" if evidence.unit == "ratio" else "relative"
+    points = evidence.value - evidence.baseline
+    relative = evidence.value / evidence.baseline - 1
+    return "points" if abs(points - evidence.change) <= abs(relative - evidence.change) else "relative"
 
 
 def origin(evidence: Evidence) -> str:
@@ -45,14 +55,13 @@ def worth(gain: Gain) -> str:
     return f"{expected}{bound} on {gain.of}{reads}"
 
 
-def told(diagnosis: Diagnosis, *, show_silent: bool) -> list[Finding]:
+def told(diagnosis: Diagnosis) -> list[Finding]:
     """Return the findings that get a paragraph of their own, in order; those another explains are told beneath it."""
-    wanted = (*_TOLD, "silent", "needs_data") if show_silent else _TOLD
     ids = {finding.id for finding in diagnosis.findings}
     return [
         finding
         for finding in diagnosis.findings
-        if finding.verdict in wanted and not (finding.explained_by and finding.explained_by in ids)
+        if finding.verdict in _TOLD and not (finding.explained_by and finding.explained_by in ids)
     ]
 
 
@@ -66,14 +75,16 @@ def undecided(diagnosis: Diagnosis) -> list[Finding]:
     return [finding for finding in diagnosis.findings if finding.verdict == "needs_data"]
 
 
-def verdict_line(diagnosis: Diagnosis, checked: Sequence[str]) -> str:
-    """Return the one sentence for when nothing was found: what was checked and what was not. Never just "OK"."""
-    missing = len(undecided(diagnosis))
-    silent = len(checked) - missing if checked else sum(f.verdict == "silent" for f in diagnosis.findings)
-    if missing and not silent:
-        return f"Nothing could be judged: all {missing} playbooks lack data."
-    judged = f"{silent} playbooks found nothing" if silent else "No playbook found anything"
-    return f"{judged}; {missing} could not be judged." if missing else f"{judged}, and none lacked data."
+def silent(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the findings whose symptom is absent; there only when they were asked for."""
+    return [finding for finding in diagnosis.findings if finding.verdict == "silent"]
+
+
+def nothing_found(diagnosis: Diagnosis) -> str:
+    """Return the sentence for a report without a finding. It never says that all is well: only what was seen."""
+    if undecided(diagnosis) or diagnosis.unknown:
+        return "No finding among what could be judged. What could not be known, and how to know it, is below."
+    return "No finding: every signal the playbooks ask for was measured, and none of their symptoms is there."
 
 
 def what(source: dict[str, str]) -> str:

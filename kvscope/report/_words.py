@@ -25,10 +25,9 @@ def pair(before: float, after: float, unit: str, error: float | None = None) -> 
     return text if not error else f"{text} ± {_digits(error / factor, like=after / factor)}"
 
 
-def change(value: float, unit: str, error: float | None = None) -> str:
-    """Return a signed change: in points for shares, in percent of the baseline for everything else."""
-    name = "pp" if unit == "ratio" else "%"
-    text = f"{value * 100:+.1f} {name}" if math.isfinite(value) else f"{value:+} {name}"
+def change(value: float, error: float | None, *, points: bool) -> str:
+    """Return a signed change, in points of a share or in percent of the baseline."""
+    text = f"{value * 100:+.1f} {'pp' if points else '%'}"
     return text if not error else f"{text} ± {error * 100:.1f}"
 
 

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
+from kvscope.report._lines import change_in
 
 SCHEMA = 1
 
 
-def render(diagnosis: Diagnosis, *, show_silent: bool = False, checked: Sequence[str] = ()) -> str:
+def render(diagnosis: Diagnosis) -> str:
     """Return the report as JSON text; a number that is no number becomes null."""
-    findings = [finding for finding in diagnosis.findings if show_silent or finding.verdict != "silent"]
     report = {
         "schema": SCHEMA,
         "source": dict(diagnosis.source),
         "segments": [_segment(segment) for segment in diagnosis.segments],
-        "findings": [_finding(finding) for finding in findings],
+        "findings": [_finding(finding) for finding in diagnosis.findings],
         "unknown": [
             {"signal": unknown.signal, "reason": unknown.reason, "remedy": unknown.remedy}
             for unknown in diagnosis.unknown
         ],
         "notices": list(diagnosis.notices),
-        "checked": list(checked),
     }
-    return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _segment(segment: SegmentSummary) -> dict[str, Any]:
@@ -74,6 +72,7 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
         "unit": evidence.unit,
         "baseline": evidence.baseline,
         "change": evidence.change,
+        "change_in": change_in(evidence),
         "source": evidence.source,
         "role": evidence.role,
         "says": evidence.says,

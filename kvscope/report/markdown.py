@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kvscope.finding import Diagnosis, Evidence, Finding
 from kvscope.report import _lines, _words
 
 
-def render(diagnosis: Diagnosis, *, show_silent: bool = False, checked: Sequence[str] = ()) -> str:
+def render(diagnosis: Diagnosis) -> str:
     """Return the report as Markdown."""
-    found = _lines.told(diagnosis, show_silent=show_silent)
+    found = _lines.told(diagnosis)
     lines = [f"# {_text(_lines.what(diagnosis.source))}", "", *_segments(diagnosis)]
     lines += [line for notice in diagnosis.notices for line in (f"> {_text(notice)}", "")]
     for finding in found:
         lines += _finding(diagnosis, finding)
-    if not any(finding.verdict not in ("silent", "needs_data") for finding in found):
-        lines += [_lines.verdict_line(diagnosis, checked), ""]
+    if not found:
+        lines += [_lines.nothing_found(diagnosis), ""]
+    silent = _lines.silent(diagnosis)
+    if silent:
+        lines += ["## Checked, and not there", "", *(f"- {_text(one.title)} (`{one.id}`)" for one in silent), ""]
     lines += _unknown(diagnosis)
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines).rstrip()
 
 
 def _segments(diagnosis: Diagnosis) -> Iterator[str]:
@@ -75,7 +78,7 @@ def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
     if waiting:
         yield from ("## Could not be judged", "")
         for finding in waiting:
-            yield f"- {_text(finding.title)} (`{finding.id}`)"
+            yield f"- {_text(finding.title)} (`{finding.id}`)" + (f": {_text(finding.notes)}" if finding.notes else "")
         yield ""
     if diagnosis.unknown:
         yield from ("## Could not be known", "", "| signal | why | what would supply it |", "|---|---|---|")

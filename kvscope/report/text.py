@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +11,7 @@ from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Rival
 from kvscope.report import _lines, _words
 
 WIDTH = 100
+WIDEST = 140
 _ANSI = {"confirmed": "1;31", "likely": "1;31", "possible": "1;33", "unexplained": "33", "needs_data": "36"}
 _LABEL = 8
 _INDENT = "  "
@@ -18,20 +20,22 @@ _INDENT = "  "
 def render(
     diagnosis: Diagnosis,
     *,
-    width: int = WIDTH,
+    width: int | None = None,
     colour: bool = False,
-    show_silent: bool = False,
-    checked: Sequence[str] = (),
 ) -> str:
-    """Return the report as text. ``colour`` is a wish: NO_COLOR in the environment overrules it."""
+    """Return the report as text, ``width`` columns wide (the terminal's, else 100).
+
+    ``colour`` is a wish: NO_COLOR in the environment overrules it.
+    """
+    width = width or min(WIDEST, shutil.get_terminal_size((WIDTH, 24)).columns)
     writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
     blocks = [list(writer.head(diagnosis))]
-    found = _lines.told(diagnosis, show_silent=show_silent)
+    found = _lines.told(diagnosis)
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
-    if not any(finding.verdict not in ("silent", "needs_data") for finding in found):
-        blocks.append(writer.wrapped(_lines.verdict_line(diagnosis, checked), ""))
-    blocks.append(list(writer.unknown(diagnosis)))
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    if not found:
+        blocks.append(writer.wrapped(_lines.nothing_found(diagnosis), ""))
+    blocks += [list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 class _Writer:
@@ -79,13 +83,19 @@ class _Writer:
         if waiting:
             yield "could not be judged"
             for finding in waiting:
-                lacks = ", ".join(sorted({e.signal for e in finding.evidence if e.answer == "unknown" and e.signal}))
-                yield from self.wrapped(f"{finding.id}" + (f": lacks {lacks}" if lacks else ""), _INDENT)
+                yield from self.wrapped(finding.id + (f": {finding.notes}" if finding.notes else ""), _INDENT)
         if diagnosis.unknown:
             yield "could not be known"
             for unknown in diagnosis.unknown:
                 remedy = f"; {unknown.remedy}" if unknown.remedy else ""
                 yield from self.wrapped(f"{unknown.signal}: {unknown.reason}{remedy}", _INDENT)
+
+    def silent(self, diagnosis: Diagnosis) -> Iterator[str]:
+        found = _lines.silent(diagnosis)
+        if found:
+            yield "checked, and not there"
+            for finding in found:
+                yield from self.wrapped(f"{finding.id}: {finding.title}", _INDENT)
 
     def wrapped(self, text: str, indent: str, hanging: str | None = None) -> list[str]:
         return textwrap.wrap(

@@ -26,12 +26,12 @@ _MOST_PORTS = 200
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One engine: ``target`` is what ``open_target`` takes, ``line`` says in one line what it is."""
+    """One engine: ``target`` is what ``open_target`` takes, ``says`` tells in one line what it is."""
 
     target: str
     kind: str
     alive: bool
-    line: str
+    says: str
 
 
 def discover(*, timeout_s: float = TIMEOUT_S, get: Callable[[str, float], str] = fetch) -> list[Found]:

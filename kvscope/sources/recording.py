@@ -10,6 +10,7 @@ from typing import Any
 from kvscope.errors import SourceError
 from kvscope.recording.fixture import KEY, VERSION, parse_line
 from kvscope.recording.reader import RecordedMark, Recording, merged
+from kvscope.recording.recorder import CHUNK_S
 from kvscope.recording.schema import SQLITE_MAGIC
 from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources._lines import JsonLines
@@ -17,17 +18,17 @@ from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import clock_text
 from probes.sample import Sample
 
-_MOST_AT_ONCE = 400_000
-"""Samples of one poll: a longer recording takes several, so that a day of it is never in memory at once."""
+_MOST_IN_FULL = 1_000_000
+"""Values taken at once; of a longer recording only every n-th of a series is, unless it is played at a speed."""
 
-_MOST_IN_FULL = 2_000_000
-"""Values read one by one; a longer recording is read zoomed out unless it is paced."""
+_MOST_UNPACKED = 8_000_000
+"""Values unpacked at once; of a still longer one only the chunks' summaries are read."""
 
 Item = Sample | RecordedMark
 
 
 class RecordingSource:
-    """Replays a recording: everything at once (in a few polls when it is long), or paced when ``speed`` is given."""
+    """Replays a recording: everything at the first poll, or paced when ``speed`` is given."""
 
     def __init__(self, path: Path, *, speed: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -60,8 +61,6 @@ class RecordingSource:
                 samples.append(item)
             else:
                 marks.append(Mark(item.name, item.t, item.tags))
-            if len(samples) >= _MOST_AT_ONCE:
-                break
         if self._pacer.ended and (damage := self._damage()):
             self._notices.append(damage)
         notices, self._notices = tuple(self._notices), []
@@ -79,10 +78,14 @@ class RecordingSource:
     def _from_sqlite(self, speed: float | None) -> Iterator[Item]:
         recording = self._recording = Recording(self._path)
         self._header: dict[str, Any] = recording.header
-        if speed is None and recording.count > _MOST_IN_FULL:
-            self._notices.append(f"{recording.count} values: read in steps of up to 300 s, not one by one")
+        count = recording.count if speed is None else 0
+        if count > _MOST_UNPACKED:
+            self._notices.append(f"{count} values: read as summaries of up to {CHUNK_S:g} s, not one by one")
             return merged(recording.overview(), recording.marks)
-        return merged(recording.samples(), recording.marks)
+        every = -(-count // _MOST_IN_FULL) or 1
+        if every > 1:
+            self._notices.append(f"{count} values: every {every}th of a series was read")
+        return merged(recording.samples(every), recording.marks)
 
     def _from_lines(self) -> Iterator[Item]:
         self._lines = JsonLines(self._path)
