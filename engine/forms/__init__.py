@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib import import_module
-from pathlib import Path
 
+from engine.discovery import load, module_names
 from engine.forms._base import Form
 
 NONE = 0
@@ -13,7 +12,7 @@ EVICTED = 3
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    return list(module_names(__path__))
 
 
 def get(name: str) -> Form:
@@ -22,5 +21,5 @@ def get(name: str) -> Form:
         near = get_close_matches(name, names(), n=1)
         hint = f", did you mean {near[0]!r}" if near else ""
         raise ValueError(f"no KV form {name!r}, there are {', '.join(names())}{hint}")
-    form: Form = import_module(f"engine.forms.{name}").FORM
+    form: Form = load(__name__, name).FORM
     return form

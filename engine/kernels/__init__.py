@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from importlib import import_module
-from pathlib import Path
 
+from engine.discovery import load, module_names
 from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Selection, Traffic
 
 __all__ = ["DecodeBatch", "Keep", "Kernels", "Phases", "Selection", "Traffic", "get", "names"]
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    return list(module_names(__path__))
 
 
 def get(name: str) -> Kernels:
@@ -21,5 +20,5 @@ def get(name: str) -> Kernels:
         near = get_close_matches(name, names(), n=1)
         hint = f", did you mean {near[0]!r}" if near else ""
         raise ValueError(f"no kernels {name!r}, there are {', '.join(names())}{hint}")
-    made: Kernels = import_module(f"engine.kernels.{name}").make()
+    made: Kernels = load(__name__, name).make()
     return made

@@ -1,7 +1,7 @@
 """Milliseconds of attention in one decode step, by kernel: `python -m tests.bench.bench_kernels`.
 
 Layers are visited in turn, as a model does, and the kernels take turns too, so that noise falls on all alike.
-Dense reads a cache in which all is hot; the sparse ones read the same tokens with a tenth of the pages hot and the rest int8.
+Dense reads a cache in which all is hot; the sparse ones read the same tokens, a tenth of the pages hot, the rest int8.
 """
 
 from __future__ import annotations
