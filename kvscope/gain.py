@@ -1,6 +1,7 @@
 """What removing a cause would give: Amdahl's law on the accounting. A bound, and what to expect where a baseline tells.
 
-- ``remove_share`` reads a share s of the time: at most 1 / (1 − s); back at the baseline's share b: (1 − b) / (1 − s).
+- ``remove_share`` reads a share s of the time: at most 1 / (1 − s); expected where a part k of it ``keeps`` or where it
+  falls back to the baseline's share b, whichever is less: 1 / (1 − s (1 − k)), (1 − b) / (1 − s).
 - ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist.
 - ``grow_batch`` reads the share h of a step that a larger batch does not lengthen: at most 1 / (1 − h), if they exist.
 - ``read_less`` reads how many times too much decode reads: attention's share shrinks by that factor.
@@ -30,11 +31,17 @@ def estimate(rule: GainRule, pair: Pair) -> Gain | None:
 
 
 def _remove_share(value: float, rule: GainRule, pair: Pair) -> tuple[float | None, float]:
-    left = 1 - min(max(value, 0.0), _CEILING)
+    share = _clipped(value)
+    bound = 1 / (1 - share)
     before = pair.before(rule.reads)
-    if not isinstance(before, Reading):
-        return None, 1 / left
-    return max(1.0, (1 - min(max(before.value, 0.0), _CEILING)) / left), 1 / left
+    if not isinstance(before, Reading) and not rule.keeps:
+        return None, bound
+    back = (1 - _clipped(before.value)) * bound if isinstance(before, Reading) else bound
+    return max(1.0, min(back, 1 / (1 - share * (1 - rule.keeps)))), bound
+
+
+def _clipped(share: float) -> float:
+    return min(max(share, 0.0), _CEILING)
 
 
 def _fit_more(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
@@ -44,20 +51,20 @@ def _fit_more(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, 
 
 
 def _grow_batch(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
-    bound = 1 / (1 - min(max(value, 0.0), _CEILING))
+    share = _clipped(value)
+    bound = 1 / (1 - share)
     demand = pair.now("demand_factor")
     if not isinstance(demand, Reading):
         return None, bound
     grown = max(1.0, demand.value)
     # A batch n times larger takes h + n (1 − h) of today's step, and yields n times the tokens.
-    share = min(max(value, 0.0), _CEILING)
     return grown / (share + grown * (1 - share)), min(bound, grown)
 
 
 def _read_less(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
     shares = [pair.now(name) for name in ("attend_share", "gather_share")]
     spent = sum(share.value for share in shares if isinstance(share, Reading))
-    saved = min(spent, _CEILING) * (1 - 1 / max(1.0, value))
+    saved = _clipped(spent) * (1 - 1 / max(1.0, value))
     return None, 1 / (1 - saved)
 
 

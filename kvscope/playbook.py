@@ -128,9 +128,12 @@ def _gain(top: Authored) -> GainRule | None:
     block = top.mapping("gain")
     if block is None:
         return None
-    block.only(("kind", "reads", "of"), ("kind", "reads", "of"))
+    block.only(("kind", "reads", "of", "keeps"), ("kind", "reads", "of"))
     kind = cast(GainKind, block.choice("kind", get_args(GainKind)))
-    return GainRule(kind, _signal(block, "reads"), block.text("of"))
+    keeps = parse_bound(block.text("keeps", "0"))
+    if keeps is None or keeps.points or keeps.size >= 1:
+        raise block.fail(f"{block.text('keeps')!r}: expected a share below 1, such as 30%", "keeps")
+    return GainRule(kind, _signal(block, "reads"), block.text("of"), keeps.size)
 
 
 def _experiment(top: Authored) -> ExperimentRule | None:

@@ -44,11 +44,15 @@ class RivalRule:
 
 @dataclass(frozen=True, slots=True)
 class GainRule:
-    """How the gain is estimated (see ``kvscope.gain``) and from which signal; ``of`` says what it is a factor on."""
+    """How the gain is estimated (see ``kvscope.gain``) and from which signal; ``of`` says what it is a factor on.
+
+    ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1.
+    """
 
     kind: GainKind
     reads: str
     of: str
+    keeps: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

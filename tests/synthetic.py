@@ -114,8 +114,7 @@ def _row(state: State, t: float, dt: float, totals: dict[str, float], noise: _No
     for metric, by in grown.items():
         totals[metric] = totals.get(metric, 0.0) + by
     values = {metric: totals[metric] for metric in grown} | _gauges(state, noise) | _request(state, noise)
-    return [_sample(name, value, t) for name, value in values.items()
-            if name.split("{")[0] not in state.drop]
+    return [_sample(name, value, t) for name, value in values.items() if name.split("{")[0] not in state.drop]
 
 
 def _sample(name: str, value: float, t: float) -> Sample:

@@ -93,13 +93,16 @@ def step_headroom_share(window: Window) -> Reading | Missing:
     tokens = tokens_per_step(window)
     if isinstance(tokens, Missing):
         return tokens
-    value, error = max(0.0, 1 - tokens.value / STEP_FULL_TOKENS), tokens.error / STEP_FULL_TOKENS
-    source = f"inferred: {tokens.value:.1f} tokens per step against {STEP_FULL_TOKENS} that fill one"
+    value = 1 / (1 + tokens.value / WEIGHTS_IN_TOKENS)
+    error = value * value * tokens.error / WEIGHTS_IN_TOKENS
+    source = f"inferred: {tokens.value:.1f} tokens per step, reading weights taken as the work of {WEIGHTS_IN_TOKENS}"
     return Reading(value, error, "ratio", source, tokens.batches, tokens.samples)
 
 
-STEP_FULL_TOKENS = 64
-"""Tokens in a step from which more tokens clearly lengthen it: low on purpose, most GPUs fill later."""
+WEIGHTS_IN_TOKENS = 32
+"""How many tokens' arithmetic takes as long as reading the weights once: 9 on a 2-core CPU, some 200 on a large GPU.
+Low on purpose: it errs toward calling a step full.
+"""
 
 
 @signal(

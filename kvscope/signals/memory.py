@@ -72,6 +72,30 @@ def kv_assumed_share(window: Window) -> Reading | Missing:
 
 
 @signal(
+    "kv_assumed_next_share",
+    unit="ratio",
+    needs=("kv.assumed_bytes", "kv.reserved_bytes", "sched.running", "kv.usage_ratio"),
+    help="What admission would count as taken with one more average request / the pool: above 1 it does not fit.",
+)
+def kv_assumed_next_share(window: Window) -> Reading | Missing:
+    books, note = _of_pool(window, "kv.assumed_bytes"), ""
+    if isinstance(books, Missing):
+        reason = books
+        books, note = kv_usage_ratio(window), "inferred: no admission books are reported, from the blocks in use"
+        if isinstance(books, Missing):
+            return reason
+    running = window.mean("sched.running", "requests")
+    if isinstance(running, Missing):
+        return running
+    if running.value <= 0:
+        return Missing("nothing was running in this segment", "send the engine some work")
+    grown = 1 + 1 / max(1.0, running.value)
+    return Reading(
+        books.value * grown, books.error * grown, "ratio", note or books.source, books.batches, books.samples
+    )
+
+
+@signal(
     "kv_resident_share",
     unit="ratio",
     needs=("kv.resident_bytes", "kv.reserved_bytes"),
