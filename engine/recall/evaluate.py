@@ -103,7 +103,7 @@ def quantised(rows: Tensor, bits: int | None) -> Tensor:
     """Round the last dimension to symmetric integers of `bits`, one scale per row, and back to float."""
     if bits is None:
         return rows
-    most = 2 ** (bits - 1) - 1
+    most = (1 << (bits - 1)) - 1
     scale = rows.abs().amax(-1, keepdim=True).clamp_min(1e-12) / most
     return (rows / scale).round() * scale
 
