@@ -1,6 +1,6 @@
 """An engine in a steady state, as numbers: what a flight recorder would say of it. For tests and synthetic recordings.
 
-``python -m tests.synthetic`` writes every recording of ``tests/situations.py`` anew; the same seed gives the same file.
+What it is used for is in ``tests/situations.py``; the same seed gives the same stream.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ def _gauges(state: State, noise: _Noise) -> dict[str, float]:
         "sched.running": state.running,
         "sched.waiting": round(noise(state.waiting)),
         "sched.max_running": state.cap,
+        "sched.deferred": 0.0,
         "kv.resident_bytes": noise(state.resident),
         "kv.reserved_bytes": state.reserved,
         "kv.assumed_bytes": noise(state.assumed),

@@ -1,0 +1,24 @@
+"""Reading a recording whole, for tests: source, store and description in one step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kvscope.sources import open_target
+from kvscope.sources._base import Description
+from kvscope.store import Store
+
+
+def replay(path: Path) -> tuple[Store, Description]:
+    """Return everything a target holds."""
+    source, store = open_target(str(path)), Store()
+    try:
+        while True:
+            poll = source.poll()
+            store.add(poll.samples)
+            for mark in poll.marks:
+                store.mark(mark)
+            if poll.ended:
+                return store, source.describe()
+    finally:
+        source.close()
