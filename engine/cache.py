@@ -20,6 +20,7 @@ from engine.representatives import Representatives
 if TYPE_CHECKING:
     from engine.kernels._base import Phases
 
+CHUNK = 64
 OFFSET_BYTES, FORM_BYTES, BLOCK_BYTES = 8, 1, 8
 
 
@@ -94,8 +95,9 @@ class KVCache(Pages):
         if len(ids) == 0:
             return
         for layer in range(self.geometry.layers):
-            keys, _ = self.read(layer, ids)
-            self.representatives.store(ids, layer, keys, filled)
+            for part, count in zip(torch.split(ids, CHUNK), torch.split(filled, CHUNK), strict=True):
+                keys, _ = self.read(layer, part)
+                self.representatives.store(part, layer, keys, count)
         self.representatives.learn(ids)
 
     def read_dense(

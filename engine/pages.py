@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from engine.kernels._base import Phases
 
 SLAB_PAGES = 4
-CHUNK = 4096
+# Pages converted at a time: few enough that the copies stay in memory the process already has.
+CHUNK = 256
 
 
 class Views(NamedTuple):

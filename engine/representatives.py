@@ -38,13 +38,14 @@ class Representatives:
         shape = self.geometry
         subs, n = shape.subs_per_block, len(ids)
         slots = keys.view(n, shape.kv_heads, subs, shape.rep_tokens, shape.head_dim)
-        empty = (torch.arange(shape.block_tokens) >= filled[:, None]).view(n, 1, subs, shape.rep_tokens, 1)
-        low = slots.masked_fill(empty, torch.inf).amin(3)
-        high = slots.masked_fill(empty, -torch.inf).amax(3)
-        last = ((filled - 1) // shape.rep_tokens)[:, None]
-        source = torch.minimum(torch.arange(subs)[None], last)[:, None, :, None]
-        low = low.gather(2, source.expand(low.shape))
-        high = high.gather(2, source.expand(high.shape))
+        low, high = slots.aminmax(dim=3)
+        if bool((filled < shape.block_tokens).any()):
+            empty = (torch.arange(shape.block_tokens) >= filled[:, None]).view(n, 1, subs, shape.rep_tokens, 1)
+            low = slots.masked_fill(empty, torch.inf).amin(3)
+            high = slots.masked_fill(empty, -torch.inf).amax(3)
+            last = ((filled - 1) // shape.rep_tokens)[:, None]
+            source = torch.minimum(torch.arange(subs)[None], last)[:, None, :, None].expand(low.shape)
+            low, high = low.gather(2, source), high.gather(2, source)
         self.q[layer, ids], self.scale[layer, ids] = quantise_bounds(low, high)
 
     def learn(self, ids: torch.Tensor) -> None:

@@ -1,7 +1,10 @@
 """Sparse decode from ready-made torch operators: what a framework offers before anybody writes a kernel for it.
 
-Selected tokens are gathered by advanced index into packed tensors, cold ones dequantised by plain operators, and dense
-attention runs over the copies.
+Selected tokens are gathered by index into packed tensors, cold ones dequantised by plain operators, and dense attention
+runs over the copies. Two public fallbacks of this make: `naive_nsa` in fla-org/native-sparse-attention (ops/naive.py)
+gathers the tokens of the selected blocks by index before it attends, and `QuantizedCache` of huggingface/transformers
+(cache_utils.py) dequantises what it stores and concatenates it with the recent tokens on each step. What is slow here is
+the operator (copies through memory), not sparsity: `block` reads the same pages.
 """
 
 from __future__ import annotations

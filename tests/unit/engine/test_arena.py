@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def test_any_sequence_of_lending_and_freeing_keeps_the_books(seed: int) -> None:
         assert arena.held_bytes + arena.free_bytes == arena.pool_bytes
         assert arena.stranded_bytes >= 0
         spans = sorted(each for form, pages in held.items() for each in span(form, torch.tensor(pages)))
-        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+        assert all(first[1] <= second[0] for first, second in pairwise(spans))
     for form, pages in held.items():
         arena.free(form, torch.tensor(pages, dtype=torch.int64))
     assert arena.free_bytes == arena.pool_bytes
