@@ -71,5 +71,5 @@ def segment_pair(text: str | None, store: Store) -> tuple[str | None, str | None
 
 def exit_code(found: Diagnosis, fail_on: str) -> int:
     """1 when a finding's verdict is ``fail_on`` or stronger, else 0."""
-    counting = VERDICT_ORDER[: VERDICT_ORDER.index(fail_on) + 1]  # type: ignore[arg-type]
+    counting = VERDICT_ORDER[: VERDICT_ORDER.index(fail_on) + 1]
     return EXIT_FINDING if any(finding.verdict in counting for finding in found.findings) else EXIT_OK

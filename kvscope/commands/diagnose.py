@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report on stdout; the exit code says whether a finding reached --fail-on."""
     from contextlib import ExitStack, closing
+    from dataclasses import replace
 
     from kvscope import report
     from kvscope.commands._options import settings_of
@@ -42,6 +43,7 @@ def run(options: argparse.Namespace) -> int:
         notices = collect(source, store, settings, name="current" if options.baseline else "")
         description = source.describe()
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
-    found = diagnose(store, books, description, *pair, include_silent=options.all, notices=notices)
+    found = diagnose(store, books, description, *pair, include_silent=options.all)
+    found = replace(found, notices=(*notices, *found.notices))
     print(render(found))
     return exit_code(found, settings.fail_on)

@@ -1,0 +1,88 @@
+"""Watch a real engine get a smaller KV cache and no more throughput; see why, and whether the fix was right.
+
+Starts the built-in engine in a child process under its own load (no GPU, no network). On a terminal the dashboard
+shows it live; --headless prints the report when the script has ended. Needs the extra `engine`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvscope.demo import Demo
+    from kvscope.finding import Diagnosis
+    from kvscope.sources.builtin import BuiltinEngine
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """--headless, format, length."""
+    parser.add_argument("--headless", action="store_true", help="no dashboard: print the report at the end")
+    parser.add_argument("--format", help="of the report: text, json or markdown (default text)")
+    parser.add_argument("--act", type=float, default=10.0, metavar="S", help="seconds per act (10)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of the engine (2)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="also record everything into FILE")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Exit 0 when the script ran to its end, whatever it found."""
+    import sys
+    from contextlib import closing
+    from pathlib import Path
+
+    from kvscope import report
+    from kvscope.commands._options import settings_of
+    from kvscope.commands._progress import waiting
+    from kvscope.commands._watch import load_playbooks
+    from kvscope.demo import KNOBS, Demo
+    from kvscope.errors import UsageError
+    from kvscope.session import Session
+    from kvscope.sources import open_target
+    from kvscope.sources.builtin import BuiltinEngine
+
+    settings = settings_of(options)
+    if options.act < 5.0:
+        raise UsageError(f"--act is {options.act:g}, expected at least 5 seconds: a verdict needs that much")
+    render, books = report.get(settings.format), load_playbooks(settings)
+    headless = options.headless or not sys.stdout.isatty()
+    with waiting("starting the engine (the first time its kernels are compiled)") as tick:
+        engine = BuiltinEngine.start(KNOBS, ("--threads", str(options.threads)), tick)
+    try:
+        assert engine.ring is not None
+        assert engine.control is not None
+        session = Session(open_target(str(engine.ring)), books, controller=engine.control)
+        with closing(Demo(session, engine.control, options.act)) as demo:
+            if options.output:
+                demo.toggle_recording(Path(options.output))
+            if headless:
+                print(render(_play(demo, engine, settings.interval)))
+            else:
+                _show(demo, settings.interval)
+    finally:
+        engine.stop(keep_recorder=False)
+    return 0
+
+
+def _play(demo: Demo, engine: BuiltinEngine, interval_s: float) -> Diagnosis:
+    """Poll until the script has ended; SourceError when the engine dies first."""
+    import time
+
+    from kvscope.commands._progress import Line
+    from kvscope.errors import SourceError
+
+    line = Line()
+    try:
+        while not demo.done:
+            line.show(demo.poll().status)
+            if engine.exit_code() is not None:
+                raise SourceError(f"the engine ended (exit code {engine.exit_code()}): {engine.last_words()}")
+            time.sleep(min(interval_s, 0.5))
+    finally:
+        line.wipe()
+    return demo.result()
+
+
+def _show(demo: Demo, interval_s: float) -> None:
+    from kvscope.tui import app
+
+    app.run(demo, interval_s=min(interval_s, 0.5))
