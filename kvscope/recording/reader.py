@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import json
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +17,9 @@ from kvscope.recording.chunk import to_micros, unpack_tick, unpack_times, unpack
 from kvscope.recording.recorder import labels_from
 from probes.catalog import metric_of
 from probes.sample import Labels, Sample
+
+_MOST_MENDED = 16 << 30
+"""Longest file mended in a copy; the copy has holes, but a header that lies must not fill the disk."""
 
 
 class RecordedMark(NamedTuple):
@@ -168,16 +173,45 @@ def merged(samples: Iterator[Sample], marks: list[RecordedMark]) -> Iterator[Sam
 
 def _open(path: Path) -> sqlite3.Connection:
     """Open for reading; a file in a place where nothing may be written is read as if nobody else had it."""
+    reason: Exception | None = None
     for option in ("mode=ro", "immutable=1"):
         try:
-            db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, isolation_level=None)
-            # One transaction for everything: a writer that folds meanwhile would show us values twice, or never.
-            db.execute("BEGIN")
-            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return _connect(path, option)
         except sqlite3.OperationalError as error:
             reason = error
         except sqlite3.DatabaseError as error:
-            raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error
-        else:
-            return db
+            return _open_cut(path, error)
     raise SourceError(f"{path}: {reason}")
+
+
+def _connect(path: Path, option: str) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, isolation_level=None)
+    try:
+        # One transaction for everything: a writer that folds meanwhile would show us values twice, or never.
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError:
+        db.close()
+        raise
+    return db
+
+
+def _open_cut(path: Path, why: Exception) -> sqlite3.Connection:
+    """Open a copy of a file that was cut short, made as long again as its header says.
+
+    SQLite refuses a file shorter than that as a whole, but reads every page of one that is only damaged.
+    """
+    with path.open("rb") as file:
+        head = file.read(schema.HEADER_BYTES)
+        length = schema.stated_length(head)
+        if not path.stat().st_size < length <= _MOST_MENDED:
+            raise SourceError(f"{path}: nothing of this recording can be read ({why})") from why
+        with tempfile.NamedTemporaryFile(prefix="kvscope-") as copy:
+            file.seek(0)
+            shutil.copyfileobj(file, copy)
+            copy.truncate(length)
+            copy.flush()
+            try:
+                return _connect(Path(copy.name), "immutable=1")
+            except sqlite3.DatabaseError as error:
+                raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error

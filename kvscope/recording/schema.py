@@ -13,6 +13,9 @@ APPLICATION_ID = 0x6B767363
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 
+HEADER_BYTES = 100
+"""SQLite's file header: page size at byte 16 (1 stands for 65536), pages at byte 28, both big-endian."""
+
 TABLES = """
 CREATE TABLE header (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE series (id INTEGER PRIMARY KEY, metric TEXT NOT NULL, labels TEXT NOT NULL, UNIQUE (metric, labels));
@@ -46,3 +49,11 @@ def check(db: sqlite3.Connection, path: Path) -> None:
             f"{path}: recording schema {found}, this kvscope reads schema {SCHEMA}; "
             "read it with the kvscope that wrote it"
         )
+
+
+def stated_length(head: bytes) -> int:
+    """Return the bytes an SQLite file has by its own header; 0 when that is no such header."""
+    if len(head) < HEADER_BYTES or not head.startswith(SQLITE_MAGIC):
+        return 0
+    page = int.from_bytes(head[16:18], "big")
+    return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
