@@ -107,6 +107,10 @@ class View:
     ended: bool = False
     token_time: Headline | None = None
     """Seconds of decode per output token, the whole of which ``accounting`` shows the parts."""
+    request_path: tuple[Share, ...] = ()
+    """Queue, prefill and decode as shares of a request's time, for engines that say no more than that."""
+    request_time: Headline | None = None
+    """Seconds from arrival to last token, the whole of which ``request_path`` shows the parts."""
     window: tuple[float, float] = (0.0, 1.0)
     """Start and end of the charts' time axis, seconds since the epoch."""
     stale_s: float = 0.0

@@ -1,0 +1,227 @@
+"""One tick of watching: poll the source, remember, read the signals, diagnose now and then, freeze a view."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from kvscope import session_view
+from kvscope.diagnose import diagnose
+from kvscope.errors import NotEnoughData, UsageError
+from kvscope.finding import Diagnosis
+from kvscope.playbook_schema import Playbook
+from kvscope.recording import Recorder
+from kvscope.session_segments import SHORTEST_BASELINE_S, Comparison
+from kvscope.session_source import Patient
+from kvscope.session_trends import Charts, window_for
+from kvscope.session_trial import Running, Trials
+from kvscope.sources._base import Mark, Poll, Source
+from kvscope.store import Store
+from kvscope.view import Span, View
+
+DIAGNOSE_EVERY_S = 5.0
+_PART_OF_A_CORE = 0.01
+"""Share of time that diagnoses may take: an expensive one comes less often."""
+_LONG_AGO_S = 86_400.0
+"""Samples older than this are a recording's, and not a sign of silence."""
+_KNOBS = ("policy", "kernels", "cap", "offered_load")
+
+
+class Controller(Protocol):
+    """Changes a running engine; only the built-in one has it."""
+
+    def set(self, knobs: Mapping[str, str], mark: str = "") -> object: ...
+
+
+class Session:
+    """Watches one source. Not thread-safe: one thread polls and gives the orders."""
+
+    def __init__(
+        self,
+        source: Source,
+        playbooks: Sequence[Playbook],
+        *,
+        clock: Callable[[], float] = time.time,
+        controller: Controller | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.source, self.playbooks, self.controller = Patient(source), tuple(playbooks), controller
+        self.store = store or Store()
+        self._clock = clock
+        self._comparison = Comparison(self.store, clock)
+        self._trials = Trials(self.store)
+        self._reader = session_view.Reader(self.store)
+        self._charts = Charts()
+        self._zoom = 0
+        self._diagnosis: Diagnosis | None = None
+        self._next_diagnosis = 0.0
+        self._recorder: Recorder | None = None
+        self._notices: deque[str] = deque(maxlen=20)
+        self._view: View | None = None
+        self._paused = False
+
+    def poll(self) -> View:
+        """Take in what is new and return the view of this moment; while paused, the view stands still."""
+        self._take(self.source.poll())
+        self._try()
+        if self.store.segments and self._clock() >= self._next_diagnosis:
+            self.diagnose_now()
+        if self._paused and self._view is not None:
+            self._view = replace(self._view, paused=True, recording=_path_of(self._recorder), ended=self.source.ended)
+        else:
+            self._view = self._build()
+        return self._view
+
+    def mark(self, name: str | None = None, tags: dict[str, str] | None = None) -> str:
+        """Make what was seen so far the baseline and start a new segment; returns what was done, in words.
+
+        Where the current segment has only just begun, the one before it becomes the baseline and nothing is cut.
+        """
+        current, earlier = self._comparison.current, self._comparison.earlier
+        if current is None:
+            return "Nothing to compare with yet: no sample so far"
+        length = current.end_s - current.start_s
+        self._next_diagnosis = 0.0
+        if length < SHORTEST_BASELINE_S and name is None:
+            if earlier is None:
+                return f"Only {length:.0f} s so far: a baseline needs {SHORTEST_BASELINE_S:.0f} s"
+            self._comparison.chosen = earlier.name
+            return f"Baseline: {earlier.name}. {current.name} began {length:.0f} s ago and goes on"
+        fresh = self._comparison.unique(name or "after")
+        self._cut(Mark(fresh, self._comparison.now_s(), {**current.tags, **(tags or {})}))
+        self._comparison.chosen = current.name
+        self._trials.judged.clear()
+        return f"Baseline: {current.name}, {length:.0f} s. From now on: {fresh}"
+
+    def next_baseline(self) -> str:
+        """Compare with the segment before the present baseline, going round."""
+        self._next_diagnosis = 0.0
+        name = self._comparison.turn()
+        return f"Baseline: {name}" if name else "There is only one segment: nothing else to compare with"
+
+    def zoom(self, steps: int) -> str:
+        """Show a longer (positive) or shorter stretch of time."""
+        self._zoom += steps
+        return ""
+
+    def set_paused(self, paused: bool) -> None:
+        """Freeze the view; data are collected all the same."""
+        self._paused = paused
+
+    def diagnose_now(self) -> Diagnosis:
+        """Ask every playbook; the result is part of the next view."""
+        began = time.perf_counter()
+        current, baseline = self._comparison.current, self._comparison.baseline
+        names = (baseline.name if baseline else None, current.name if current else None)
+        try:
+            found = diagnose(self.store, self.playbooks, self.source.describe(), *names)
+        except NotEnoughData:
+            found = Diagnosis({}, (), ())
+        self._diagnosis = self._trials.merged(found)
+        cost = time.perf_counter() - began
+        self._next_diagnosis = self._clock() + max(DIAGNOSE_EVERY_S, cost / _PART_OF_A_CORE)
+        return self._diagnosis
+
+    def apply(self, finding_id: str, name: str = "after") -> str:
+        """Change what the finding's experiment sets, start segment ``name``, and let later polls judge the prediction.
+
+        UsageError when nothing can be set from here; errors of the engine pass through.
+        """
+        findings = self._diagnosis.findings if self._diagnosis else ()
+        finding = next((one for one in findings if one.id == finding_id), None)
+        if finding is None or finding.experiment is None or not finding.experiment.set:
+            raise UsageError(f"{finding_id}: no experiment that sets a knob")
+        current = self._comparison.current
+        if self.controller is None or current is None:
+            raise UsageError(f"only the built-in engine can be changed from here; {finding.experiment.change}")
+        sets = dict(finding.experiment.set)
+        told = ", ".join(f"{knob} = {value}" for knob, value in sets.items())
+        running = Running(finding, told, current.name, self._comparison.now_s(), self._comparison.unique(name))
+        self.controller.set(sets, running.name)
+        self._trials.start(running)
+        return f"Set {told}; the prediction is checked as soon as there is enough to judge"
+
+    def toggle_recording(self, path: Path | None = None) -> str:
+        """Start writing everything into ``path`` (by default named by the time, here), or stop."""
+        if self._recorder is not None:
+            done, self._recorder = self._recorder, None
+            done.close()
+            return f"Recorded to {done.path}"
+        path = path or Path(time.strftime("kvscope-%Y%m%d-%H%M%S.db", time.localtime(self._clock())))
+        self._recorder = Recorder(path, source=self.source.describe())
+        current = self._comparison.current
+        if current is not None:
+            self._recorder.mark(Mark(current.name, self._comparison.now_s(), current.tags))
+        return f"Recording to {path}"
+
+    def close(self) -> None:
+        """Finish the recording and let go of the source."""
+        if self._recorder is not None:
+            self.toggle_recording()
+        self.source.source.close()
+
+    def _take(self, found: Poll) -> None:
+        for mark in found.marks:
+            self._cut(mark)
+        if found.samples:
+            self.store.add(found.samples)
+            if self._recorder is not None:
+                self._recorder.add(found.samples)
+        self._notices.extend(notice for notice in found.notices if notice not in self._notices)
+
+    def _cut(self, mark: Mark) -> None:
+        self.store.mark(mark)
+        if self._recorder is not None:
+            self._recorder.mark(mark)
+        if self._trials.seen(mark) and self._trials.running is not None:
+            self._comparison.chosen = self._trials.running.before
+        self._next_diagnosis = min(self._next_diagnosis, self._clock() + DIAGNOSE_EVERY_S)
+
+    def _try(self) -> None:
+        """Bring the experiment under way one tick further."""
+        overdue = self._trials.overdue(self._comparison.now_s())
+        if overdue is not None:
+            self._cut(overdue)
+        judged = self._trials.judge(self.playbooks)
+        if judged is not None:
+            self._notices.append(f"{judged.title}: {judged.verdict}")
+            self.diagnose_now()
+
+    def _build(self) -> View:
+        about, span, now = self.source.describe(), self.store.span, self._clock()
+        current, baseline = self._comparison.current, self._comparison.baseline
+        newest = span[1] if span else 0.0
+        self._reader.at(current, baseline)
+        first = baseline.start_s if baseline else span[0] if span else 0.0
+        self._charts.read(self.store, window_for(newest - first, self._zoom))
+        tags = {**about.tags, **(current.tags if current else {})}
+        alive, ended = about.alive and not self.source.failing, self.source.ended
+        return replace(
+            session_view.numbers(self._reader, self._charts),
+            target=about.target,
+            kind=about.kind,
+            now_s=newest or now,
+            alive=alive,
+            recording=_path_of(self._recorder),
+            status=self.source.status(span is not None),
+            tags=tags,
+            segments=tuple(
+                Span(one.name, one.start_s, one.end_s, one == baseline, one == current) for one in self.store.segments
+            ),
+            diagnosis=self._diagnosis,
+            notices=tuple(self._notices)[-5:],
+            can_apply=self.controller is not None and alive and not ended,
+            knobs={name: tags[name] for name in _KNOBS if name in tags},
+            ended=ended,
+            stale_s=max(now - newest, 0.0) if span and not ended and now - newest < _LONG_AGO_S else 0.0,
+            trial=self._trials.shown(),
+            playbooks=len(self.playbooks),
+        )
+
+
+def _path_of(recorder: Recorder | None) -> str:
+    return str(recorder.path) if recorder is not None else ""

@@ -1,0 +1,109 @@
+"""Experiments: the one under way, with the segment before and the segment after, and the verdicts of earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from kvscope.diagnose import verify
+from kvscope.finding import VERDICT_ORDER, Diagnosis, Finding
+from kvscope.playbook_schema import Playbook
+from kvscope.sources._base import Mark
+from kvscope.store import Store
+from kvscope.view import Trial
+
+EARLY_S = 10.0
+"""A prediction that holds may be believed from here on."""
+NEED_S = 30.0
+"""One that fails is believed from here on: requests of the old configuration have left by then."""
+GIVE_UP_S = 180.0
+OWN_MARK_AFTER_S = 3.0
+"""A source that reports configuration changes has this long to start the segment of an applied change itself."""
+
+
+@dataclass(slots=True)
+class Running:
+    """``after`` is empty until the engine, or the session for it, has started the new segment."""
+
+    finding: Finding
+    change: str
+    before: str
+    asked_s: float
+    name: str
+    after: str = ""
+
+    def have_s(self, store: Store) -> float:
+        """Seconds measured since the change."""
+        found = [segment for segment in store.segments if segment.name == self.after]
+        return found[-1].end_s - found[-1].start_s if found else 0.0
+
+
+@dataclass(slots=True)
+class Trials:
+    """At most one experiment runs; what earlier ones showed stays on screen until somebody marks anew."""
+
+    store: Store
+    running: Running | None = None
+    judged: dict[str, Finding] = field(default_factory=dict)
+
+    def start(self, running: Running) -> None:
+        """An experiment was applied."""
+        self.judged.pop(running.finding.id, None)
+        self.running = running
+
+    def seen(self, mark: Mark) -> bool:
+        """A segment started: whether it is the one the experiment waits for."""
+        running = self.running
+        if running is None or running.after or mark.t < running.asked_s:
+            return False
+        running.after = mark.name
+        return True
+
+    def overdue(self, now_s: float) -> Mark | None:
+        """The mark that the session has to make itself, because the source reported none."""
+        running = self.running
+        if running is None or running.after or now_s < running.asked_s + OWN_MARK_AFTER_S:
+            return None
+        before = next((one for one in reversed(self.store.segments) if one.name == running.before), None)
+        sets = dict(running.finding.experiment.set) if running.finding.experiment else {}
+        return Mark(running.name, running.asked_s, {**(before.tags if before else {}), **sets})
+
+    def judge(self, playbooks: Iterable[Playbook]) -> Finding | None:
+        """The finding once its prediction can be judged; None while it is too early to say."""
+        running = self.running
+        if running is None or not running.after:
+            return None
+        found = self._verdict(running, playbooks)
+        if found is not None:
+            self.judged[found.id] = found
+            self.running = None
+        return found
+
+    def _verdict(self, running: Running, playbooks: Iterable[Playbook]) -> Finding | None:
+        if self.store.segments[-1].name != running.after:
+            note = f"{running.finding.notes} Not verified: another change came first.".strip()
+            return replace(running.finding, notes=note)
+        have = running.have_s(self.store)
+        if have < EARLY_S:
+            return None
+        found = verify(running.finding, self.store, running.before, running.after, playbooks)
+        if found.verdict == "confirmed" or have >= GIVE_UP_S or (found.verdict == "refuted" and have >= NEED_S):
+            return replace(found, baseline=running.before, current=running.after)
+        return None
+
+    def shown(self) -> Trial | None:
+        """For the view."""
+        running = self.running
+        if running is None:
+            return None
+        return Trial(running.finding.id, running.change, min(running.have_s(self.store), NEED_S), NEED_S)
+
+    def merged(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The diagnosis with findings under trial, or judged by one, in place of its own of the same id."""
+        kept = dict(self.judged)
+        if self.running is not None:
+            kept[self.running.finding.id] = self.running.finding
+        if not kept:
+            return diagnosis
+        together = [*kept.values(), *(finding for finding in diagnosis.findings if finding.id not in kept)]
+        return replace(diagnosis, findings=tuple(sorted(together, key=lambda f: VERDICT_ORDER.index(f.verdict))))
