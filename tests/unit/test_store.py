@@ -1,0 +1,135 @@
+"""The store keeps samples in bounded rings and cuts them into segments."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kvscope.sources._base import Mark
+from kvscope.store import Segment, Store
+from probes.sample import Sample, labels_of
+
+
+def gauge(t: float, value: float = 1.0, **labels: str) -> Sample:
+    return Sample("sched.running", value, t, labels_of(**labels))
+
+
+def names_of(store: Store) -> list[str]:
+    return [segment.name for segment in store.segments]
+
+
+def test_an_empty_store_has_no_segment_and_no_span() -> None:
+    store = Store()
+    assert store.segments == ()
+    assert store.span is None
+    assert store.metrics() == []
+
+
+def test_a_stream_nobody_marked_has_one_segment_named_all() -> None:
+    store = Store()
+    store.add([gauge(1.0), gauge(2.0)])
+    assert names_of(store) == ["all"]
+    times, _ = store.series("sched.running", (), store.segments[0].start_s, store.segments[0].end_s)
+    assert list(times) == [1.0, 2.0]
+
+
+def test_a_mark_ends_the_segment_before_it_and_starts_its_own() -> None:
+    store = Store()
+    store.add(gauge(float(t)) for t in range(10))
+    store.mark(Mark("dense", 0.0, {"policy": "full"}))
+    store.mark(Mark("compressed", 4.0))
+    dense, compressed = store.segments
+    assert (dense.name, dense.start_s, dense.end_s, dense.tags) == ("dense", 0.0, 4.0, {"policy": "full"})
+    assert compressed.start_s == 4.0
+    assert list(store.series("sched.running", (), dense.start_s, dense.end_s)[0]) == [0.0, 1.0, 2.0, 3.0]
+    assert list(store.series("sched.running", (), compressed.start_s, compressed.end_s)[0])[-1] == 9.0
+
+
+def test_what_came_before_the_first_mark_is_kept_as_start() -> None:
+    store = Store()
+    store.add([gauge(1.0), gauge(2.0)])
+    store.mark(Mark("dense", 2.0))
+    assert names_of(store) == ["start", "dense"]
+
+
+def test_marks_may_arrive_late_and_out_of_order() -> None:
+    store = Store()
+    store.add(gauge(float(t)) for t in range(10))
+    store.mark(Mark("second", 6.0))
+    store.mark(Mark("first", 0.0))
+    assert names_of(store) == ["first", "second"]
+
+
+def test_a_segment_is_found_by_name_and_the_newest_of_two_wins() -> None:
+    store = Store()
+    store.add(gauge(float(t)) for t in range(10))
+    for t in (0.0, 5.0):
+        store.mark(Mark("try", t))
+    assert store.segment("try").start_s == 5.0
+    with pytest.raises(KeyError, match="there are: try, try"):
+        store.segment("tyr")
+
+
+def test_series_are_kept_apart_by_labels() -> None:
+    store = Store()
+    store.add([gauge(1.0, 3.0, engine="0"), gauge(1.0, 5.0, engine="1")])
+    assert store.keys("sched.running") == [labels_of(engine="0"), labels_of(engine="1")]
+    assert store.latest("sched.running", labels_of(engine="1")) == 5.0
+    assert store.latest("sched.running") is None
+
+
+def test_the_latest_value_can_be_asked_for_as_of_a_time() -> None:
+    store = Store()
+    store.add([gauge(1.0, 10.0), gauge(2.0, 20.0)])
+    assert store.latest("sched.running", (), before_s=1.5) == 10.0
+    assert store.latest("sched.running", (), before_s=0.5) is None
+
+
+def test_values_that_are_no_numbers_or_go_back_in_time_are_dropped() -> None:
+    store = Store()
+    store.add([gauge(1.0), gauge(2.0, float("nan")), gauge(0.5, 9.0), gauge(3.0)])
+    assert list(store.series("sched.running")[0]) == [1.0, 3.0]
+
+
+def test_a_full_ring_thins_its_older_half_and_keeps_its_first_sample() -> None:
+    store = Store(capacity_per_series=100)
+    store.add(gauge(float(t)) for t in range(10_000))
+    times = store.series("sched.running")[0]
+    assert len(times) <= 101
+    assert times[0] == 0.0
+    assert list(times[-40:]) == [float(t) for t in range(9960, 10_000)]
+
+
+def test_what_others_computed_is_forgotten_when_new_samples_reach_the_open_segment_only() -> None:
+    store = Store()
+    store.add(gauge(float(t)) for t in range(10))
+    store.mark(Mark("old", 0.0))
+    store.mark(Mark("new", 5.0))
+    old, new = store.segments
+    store.memo(old)["x"], store.memo(new)["x"] = 1, 2
+    store.add([gauge(11.0)])
+    assert store.memo(old) == {"x": 1}
+    assert store.memo(store.segments[1]) == {}
+    store.mark(Mark("newer", 8.0))
+    assert store.memo(old) == {}
+
+
+def test_a_page_of_five_thousand_series_is_taken_in_a_few_milliseconds() -> None:
+    labels = [labels_of(le=str(i)) for i in range(5000)]
+    pages = [[Sample("latency.ttft.bucket", 1.0, float(t), label) for label in labels] for t in range(5)]
+    store = Store()
+    store.add(pages[0])
+    best = float("inf")
+    for page in pages[1:]:
+        started = time.perf_counter()
+        store.add(page)
+        best = min(best, time.perf_counter() - started)
+    assert best < 0.05
+
+
+def test_segments_of_an_open_stream_reach_past_the_newest_sample() -> None:
+    store = Store()
+    store.add([gauge(1.0), gauge(2.0)])
+    assert store.segments[0].end_s > 2.0
+    assert isinstance(store.segments[0], Segment)
