@@ -48,6 +48,8 @@ class Watched(Protocol):
 
     def next_baseline(self) -> str: ...
 
+    def zoom(self, steps: int) -> str: ...
+
     def set_paused(self, paused: bool) -> None: ...
 
     def diagnose_now(self) -> Diagnosis: ...
@@ -71,6 +73,8 @@ class KvscopeApp(App[None]):
         Binding("space", "pause", "Pause", id="pause"),
         Binding("d", "diagnose", "Diagnose", id="diagnose"),
         Binding("a", "apply", "Apply", id="apply"),
+        Binding("plus,equals_sign", "zoom(-1)", "Shorter time", id="time.shorter", show=False, key_display="+"),
+        Binding("minus", "zoom(1)", "Longer time", id="time.longer", show=False, key_display="-"),
         Binding("r", "record", "Record", id="record"),
         Binding("s", "save", "Save SVG", id="save"),
         Binding("question_mark", "help", "Help", id="help", key_display="?"),
@@ -181,6 +185,10 @@ class KvscopeApp(App[None]):
             return f"Diagnosed: {len(found)} finding{'s' if len(found) != 1 else ''}"
 
         self._order(order)
+
+    def action_zoom(self, steps: int) -> None:
+        """Let the charts show a longer or shorter stretch of time."""
+        self._order(lambda: self.session.zoom(steps))
 
     def action_record(self) -> None:
         """Start or stop a recording."""

@@ -38,6 +38,9 @@ PARTS: dict[str, str] = {
     "decompress": "#b04a3a",
     "transfer": "#c98bb9",
     "sample": "#4fa58a",
+    "queue": "#8a6d9e",
+    "prefill": "#4fa58a",
+    "decode": "#2f77b5",
     "idle": "#3a4754",
     "unaccounted": "#a9b4bf",
 }

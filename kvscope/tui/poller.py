@@ -58,6 +58,13 @@ class Poller(threading.Thread):
         """Run ``order`` on the polling thread; its text comes back as Answered."""
         self._orders.put(order)
 
+    def drain(self) -> None:
+        """Wait until everything asked so far is done and the view after it is posted (for tests)."""
+        first, second = threading.Event(), threading.Event()
+        for event in (first, second):
+            self._orders.put(lambda event=event: (event.set(), "")[1])  # type: ignore[misc]
+        second.wait(10)
+
     def stop(self) -> None:
         """End the thread after what it is doing now."""
         self._orders.put(None)

@@ -27,6 +27,10 @@ class StillSession:
         self.asked.append("next_baseline")
         return "Compared with: full"
 
+    def zoom(self, steps: int) -> str:
+        self.asked.append(f"zoom {steps}")
+        return ""
+
     def set_paused(self, paused: bool) -> None:
         self.asked.append(f"paused={paused}")
         self.view = replace(self.view, paused=paused)

@@ -39,8 +39,10 @@ class Tiles(Canvas):
         rows[0].put_right(end, clip(headline.label, width), paint(DIM))
         now = headline.now
         if isinstance(now, Missing):
-            rows[1].put_right(end, "unknown", paint(FAINT))
-            rows[2].put_right(end, clip(_reason(now), width), paint(FAINT))
+            word = "measuring" if now.reason == "measuring" else "unknown"
+            rows[1].put_right(end, word, paint(FAINT))
+            if word == "unknown" and width >= 19:
+                rows[2].put_right(end, clip(now.reason, width), paint(FAINT))
             return
         scale = self._steady.scale(headline.name, now.value, now.unit)
         roomy = width >= 19
@@ -82,7 +84,3 @@ def change_of(headline: Headline, gap: str = " ") -> tuple[str, str]:
         return f"{arrow}{gap}{text}  ", TEXT
     good = (headline.change > 0) == (headline.better > 0)
     return (f"{arrow}{gap}{text} ✓", GOOD) if good else (f"{arrow}{gap}{text} ✗", BAD)
-
-
-def _reason(missing: Missing) -> str:
-    return missing.reason

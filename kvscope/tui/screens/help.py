@@ -39,13 +39,14 @@ class HelpScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
-            yield Static(self._text())
+            yield Static(self.text())
 
     def on_mount(self) -> None:
         self.query_one("#help").border_title = "Help"
         self.query_one("#help").border_subtitle = "Esc closes"
 
-    def _text(self) -> Text:
+    def text(self) -> Text:
+        """The page."""
         text = Text()
         _head(text, "KEYS", first=True)
         for key, what in (

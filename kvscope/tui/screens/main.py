@@ -96,6 +96,7 @@ class MainScreen(Screen[None]):
         self.set_class(not columns, "-narrow")
         self.set_class(width >= ROOMY and height >= 42, "-roomy")
         self.set_class(height >= 42, "-tall")
+        self.set_class(height < 22, "-low")
         solo = self.solo or ("" if columns else "findings")
         for panel in self.query(Panel):
             if panel.SLOT != "top":

@@ -60,6 +60,9 @@ class LineChart(Canvas):
             )
             return rows
         left, bottom = (_LABELS + 1, height - 1) if height >= 5 else (_LABELS + 1, height)
+        self._legend(rows[0], width)
+        if bottom < 3:
+            return rows
         axis = TimeAxis(self.picture.window, left, width - left)
         scale = self._fit(known)
         plot = _Plot(rows, axis, 1, bottom, self._top)
@@ -70,7 +73,6 @@ class LineChart(Canvas):
             plot.line(curve)
         if self.picture.cursor_s is not None:
             axis.draw_cursor(rows, self.picture.cursor_s, 1, bottom)
-        self._legend(rows[0], width)
         if bottom < height:
             axis.draw_times(rows[bottom])
         return rows

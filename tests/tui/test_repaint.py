@@ -1,0 +1,65 @@
+"""Calm: the same view repaints nothing, a small change repaints little, units stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvscope.signals.reading import Reading
+from kvscope.tui.app import KvscopeApp
+from kvscope.tui.format import Steady, duration, quantity, signed, with_error
+from kvscope.tui.palette import RAMP_STEPS, ramp
+from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.widgets.canvas import Canvas
+from tests.tui.still import StillSession
+from tests.tui.views import full_view
+
+
+async def test_only_cells_that_differ_are_painted_again() -> None:
+    view = full_view()
+    app = KvscopeApp(StillSession(view), interval_s=60)
+    async with app.run_test(size=(160, 48)) as pilot:
+        app.poller.drain()
+        await pilot.pause()
+        main = app.screen
+        assert isinstance(main, MainScreen)
+
+        def painted() -> int:
+            return sum(canvas.repainted_cells for canvas in main.query(Canvas))
+
+        before = painted()
+        main.receive(replace(view))
+        assert painted() == before
+        main.receive(replace(view, now_s=view.now_s + 1))
+        assert 0 < painted() - before <= 8
+        memory = replace(view.headlines[0], now=Reading(72.3 * 2**20, 0.4 * 2**20, "B"))
+        main.receive(replace(view, now_s=view.now_s + 1, headlines=(memory, *view.headlines[1:])))
+        assert painted() - before <= 16
+
+
+def test_a_unit_stays_until_the_number_no_longer_fits() -> None:
+    steady = Steady()
+    assert steady.scale("a", 990 * 2**20, "B").unit == "MiB"
+    assert steady.scale("a", 1100 * 2**20, "B").unit == "MiB"
+    assert steady.scale("a", 0.9 * 2**20, "B").unit != "GiB"
+    assert steady.scale("b", 0.024, "s").text(0.024) == "24.0 ms"
+    assert steady.scale("b", 0.0095, "s").text(0.0095) == "9.5 ms"
+
+
+def test_numbers_read_as_a_person_writes_them() -> None:
+    assert quantity(412.0, "1/s") == "412 /s"
+    assert quantity(0.978, "ratio") == "97.8 %"
+    assert with_error(0.0243, 0.0004, "s") == "24.3 ± 0.4 ms"
+    assert signed(-0.621) == "−62 %"
+    assert signed(0.017) == "+1.7 %"
+    assert signed(-0.013, in_points=True) == "−1.3 pt"
+    assert signed(11.0) == "×12"
+    assert [duration(s) for s in (45, 120, 3900)] == ["45 s", "2 min", "65 min"]
+
+
+def test_the_colour_scale_gets_lighter_all_the_way() -> None:
+    def light(colour: str) -> float:
+        red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    lights = [light(ramp(step)) for step in range(RAMP_STEPS)]
+    assert lights == sorted(lights)
