@@ -81,10 +81,13 @@ def silent(diagnosis: Diagnosis) -> list[Finding]:
 
 
 def nothing_found(diagnosis: Diagnosis) -> str:
-    """Return the sentence for a report without a finding. It never says that all is well: only what was seen."""
+    """Return the sentences for a report without a finding. They never say that all is well: only what was seen."""
+    text = "No finding: no playbook saw its symptom."
+    if len(diagnosis.segments) == 1:
+        text += " There is one segment only: what compares before with after could not be judged; mark a change."
     if undecided(diagnosis) or diagnosis.unknown:
-        return "No finding among what could be judged. What could not be known, and how to know it, is below."
-    return "No finding: every signal the playbooks ask for was measured, and none of their symptoms is there."
+        text += " What could not be known, and what would supply it, is below."
+    return text
 
 
 def what(source: dict[str, str]) -> str:

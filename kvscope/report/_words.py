@@ -7,7 +7,10 @@ import math
 
 _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-_PLAIN = ((1e9, "G"), (1e6, "M"), (1e4, "k"), (1.0, ""))
+_PLAIN = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_WHOLE = 1e4
+"""Below this a plain number is written out."""
+
 _SHORT = {"1/s": "/s", "tokens/s": "tok/s", "tokens": "tok", "requests": "", "events": "", "ratio": "%"}
 
 
@@ -53,7 +56,7 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
     if unit == "ratio":
         return 0.01, "%"
     size = abs(value)
-    steps = {"B": _BYTES, "s": _SECONDS}.get(unit, _PLAIN)
+    steps = {"B": _BYTES, "s": _SECONDS}.get(unit, _PLAIN if size >= _WHOLE else _PLAIN[-1:])
     scale, prefix = next((step for step in steps if size >= step[0] * 0.9995), steps[-1])
     if size == 0:
         scale, prefix = (1.0, unit) if unit in ("B", "s") else (1.0, "")

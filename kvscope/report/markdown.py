@@ -45,11 +45,12 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
             yield _check(evidence)
         yield ""
     if finding.rivals:
-        yield from ("| other cause | state | signal | measured | condition |", "|---|---|---|---|---|")
+        yield from ("| other cause | state | signal | measured | condition | source |", "|---|---|---|---|---|---|")
         for rival in finding.rivals:
             evidence = rival.evidence
             measured = _lines.numbers(evidence) + (f"; {evidence.remedy}" if evidence.value is None else "")
-            yield _row(rival.says, rival.state, f"`{evidence.signal}`", measured.rstrip("; "), evidence.says)
+            cells = (f"`{evidence.signal}`", measured.rstrip("; "), evidence.says, _lines.origin(evidence))
+            yield _row(rival.says, rival.state, *cells)
         yield ""
     yield from _advice(finding)
     for other in _lines.folded(diagnosis, finding):

@@ -33,7 +33,7 @@ def render(
     found = _lines.told(diagnosis)
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
     if not found:
-        blocks.append(writer.wrapped(_lines.nothing_found(diagnosis), ""))
+        blocks.append(writer.wrapped(_lines.nothing_found(diagnosis), "", ""))
     blocks += [list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -63,17 +63,18 @@ class _Writer:
         symptoms = [evidence for evidence in finding.evidence if evidence.role == "symptom"]
         causes = [evidence for evidence in finding.evidence if evidence.role == "cause"]
         predictions = [evidence for evidence in finding.evidence if evidence.role == "prediction"]
+        columns = _columns(finding.evidence)
         if symptoms:
             yield f"{_INDENT}seen"
-            yield from self._checks(symptoms)
+            yield from self._checks(symptoms, columns)
         yield from self.wrapped(f"cause: {finding.cause}", _INDENT)
-        yield from self._checks(causes)
+        yield from self._checks(causes, columns)
         if finding.rivals:
             yield f"{_INDENT}other causes"
             yield from self._rivals(finding.rivals)
         if predictions:
             yield f"{_INDENT}predicted"
-            yield from self._checks(predictions)
+            yield from self._checks(predictions, columns)
         yield from self._advice(finding)
         for other in _lines.folded(diagnosis, finding):
             yield from self._labelled("explains", f"{other.title} ({other.id}, {other.verdict})")
@@ -118,9 +119,8 @@ class _Writer:
             lines[0] = f"\x1b[{_ANSI[finding.verdict]}m{word}\x1b[0m{lines[0][len(word) :]}"
         yield from lines
 
-    def _checks(self, checks: Sequence[Evidence]) -> Iterator[str]:
-        signal = max((len(check.signal) for check in checks), default=0)
-        says = max((len(check.says) for check in checks), default=0)
+    def _checks(self, checks: Sequence[Evidence], columns: tuple[int, int]) -> Iterator[str]:
+        signal, says = columns
         for check in checks:
             head = f"{check.answer:<{_LABEL}}{check.signal:<{signal}}  {check.says:<{says}}"
             yield from self._row(head, _lines.numbers(check), _lines.origin(check))
@@ -134,7 +134,7 @@ class _Writer:
             look = f"; see {rival.look}" if rival.look and rival.state != "excluded" else ""
             why = f"{evidence.signal} {_lines.numbers(evidence)}, needed {evidence.says}{look}"
             if rival.state == "unmeasured":
-                remedy = f": {evidence.remedy}" if evidence.remedy else ""
+                remedy = f"; {evidence.remedy}" if evidence.remedy else ""
                 why = f"{evidence.signal}: {evidence.missing or 'no value'}{remedy}{look}"
             yield from self._row(f"{rival.state:<{state}}  {rival.says}", why, _lines.origin(evidence))
 
@@ -176,3 +176,8 @@ class _Writer:
     def _labelled(self, label: str, text: str) -> list[str]:
         indent = f"{_INDENT}{label:<{_LABEL + 2}}"
         return self.wrapped(text, indent, " " * len(indent))
+
+
+def _columns(checks: Sequence[Evidence]) -> tuple[int, int]:
+    """Return the widths of the signal and the condition column."""
+    return max((len(one.signal) for one in checks), default=0), max((len(one.says) for one in checks), default=0)

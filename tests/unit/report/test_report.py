@@ -1,0 +1,263 @@
+"""A report says what was found, how it is known, what else it could be, and what could not be known.
+
+The files in ``golden`` are what it should read like. After a wanted change write them anew with
+``KVSCOPE_WRITE_GOLDEN=1 pytest tests/unit/report`` and read the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kvscope import report
+from kvscope.errors import UsageError
+from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary, Unknown
+
+GOLDEN = Path(__file__).parent / "golden"
+RING = "measured: step rows"
+
+MEMORY = Evidence(
+    "memory",
+    "kv_resident_bytes",
+    "down at least 15%",
+    "yes",
+    330e6,
+    4e6,
+    "B",
+    1.1e9,
+    9e6,
+    -0.7,
+    0.004,
+    RING,
+    20,
+    "symptom",
+)
+FLAT = Evidence(
+    "throughput",
+    "generation_tokens_per_s",
+    "not up by 10%",
+    "yes",
+    512.0,
+    6.0,
+    "1/s",
+    520.0,
+    7.0,
+    -0.015,
+    0.018,
+    RING,
+    20,
+    "symptom",
+)
+ACCESS = Evidence(
+    "access_rose",
+    "access_share",
+    "up at least 10pp",
+    "yes",
+    0.412,
+    0.006,
+    "ratio",
+    0.05,
+    0.002,
+    0.362,
+    0.0063,
+    RING,
+    20,
+)
+WAITING = Evidence(
+    "waiting", "waiting_requests", ">= 1 in both segments", "yes", 11.8, 0.9, "requests", source=RING, batches=20
+)
+LINEAR = Evidence("linear", "linear_share", "<= 0.5", "no", 0.556, 0.01, "ratio", source=RING, batches=20)
+CONTEXT = Evidence(
+    "context",
+    "context_tokens_mean",
+    "not up by 10%",
+    "unknown",
+    missing="no source reports batch.context_tokens",
+    remedy="attach to the engine's flight recorder",
+)
+PREDICTED = Evidence(
+    "faster", "generation_tokens_per_s", "up at least 25%", "unknown", unit="1/s", baseline=512.0, role="prediction"
+)
+FOUND = Finding(
+    id="memory-down-throughput-flat",
+    title="KV memory fell, throughput did not rise",
+    verdict="possible",
+    slug="index_access_bound",
+    cause="decode reads fewer KV bytes, but spends what it saved on reaching them",
+    evidence=(MEMORY, FLAT, ACCESS),
+    rivals=(
+        Rival("too_little_load", "nothing was waiting, so freed memory had no work to take", "excluded", WAITING),
+        Rival(
+            "weights_bound", "reading and multiplying weights takes the step", "open", LINEAR, "decode-weights-bound"
+        ),
+        Rival("longer_context", "requests carry more context than before", "unmeasured", CONTEXT),
+    ),
+    gain=Gain("decode time", 1.4, 1.7, "access_share"),
+    experiment=Experiment(
+        "read KV blocks in place, nothing else",
+        ("policy", "workload"),
+        "kvscope mark after",
+        (("kernels", "block"),),
+        (PREDICTED,),
+    ),
+    fix=(
+        "use kernels that read the chosen blocks in place (no gather)",
+        "choose blocks by one representative per block",
+    ),
+    explains=("tpot-flat",),
+    onset_s=1_790_000_300.0,
+    baseline="dense",
+    current="compressed",
+)
+FOLDED = Finding(
+    "tpot-flat",
+    "Each output token costs what it did",
+    "likely",
+    "index_access_bound",
+    "the same",
+    explained_by="memory-down-throughput-flat",
+)
+UNDECIDED = Finding(
+    "tiers",
+    "Decode waits for cold blocks",
+    "needs_data",
+    "tier",
+    "cold reads",
+    notes="no source reports tier.cold_accesses; start with --kv-transfer-config",
+)
+SILENT = Finding("preempting", "Requests are thrown out", "silent", "kv_too_small", "the pool is too small")
+SEGMENTS = (
+    SegmentSummary(
+        "dense", 1_790_000_000.0, 1_790_000_060.0, {"kernels": "generic"}, {"access_share": (0.05, 0.002, "ratio")}
+    ),
+    SegmentSummary("compressed", 1_790_000_300.0, 1_790_000_900.0, {"kernels": "generic", "policy": "block"}),
+)
+SOURCE = {"kind": "ring", "target": "/run/engine-1-2.ring", "engine": "kvscope", "version": "0.1", "note": "pid 1"}
+UNKNOWN = (Unknown("context_tokens_mean", "no source reports batch.context_tokens", "attach to the flight recorder"),)
+
+FULL = Diagnosis(
+    SOURCE, SEGMENTS, (FOUND, FOLDED, UNDECIDED, SILENT), UNKNOWN, ("the engine restarted: its start time changed",)
+)
+BLIND = Diagnosis(
+    {"kind": "vllm", "target": "http://host:8000/metrics", "engine": "vllm"}, SEGMENTS[:1], (UNDECIDED,), UNKNOWN
+)
+QUIET = Diagnosis(SOURCE, SEGMENTS[:1], (SILENT,))
+AFTER = replace(
+    FULL,
+    findings=(
+        replace(
+            FOUND,
+            verdict="confirmed",
+            evidence=(
+                *FOUND.evidence,
+                replace(
+                    PREDICTED,
+                    answer="yes",
+                    value=700.0,
+                    error=9.0,
+                    change=0.367,
+                    change_error=0.02,
+                    source=RING,
+                    batches=20,
+                ),
+            ),
+            experiment=None,
+        ),
+    ),
+)
+CASES = {"full": FULL, "blind": BLIND, "quiet": QUIET, "after": AFTER}
+SUFFIX = {"text": "txt", "markdown": "md", "json": "json"}
+
+
+def golden(name: str, text: str) -> str:
+    path = GOLDEN / name
+    if os.environ.get("KVSCOPE_WRITE_GOLDEN"):
+        path.write_text(text + "\n")
+    return path.read_text().removesuffix("\n")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("form", report.names())
+def test_a_report_reads_as_agreed(form: str, case: str) -> None:
+    options = {"width": 100} if form == "text" else {}
+    text = report.render(form, CASES[case], **options)
+    assert text == golden(f"{case}.{SUFFIX[form]}", text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("case", CASES)
+def test_text_keeps_within_its_width(case: str, width: int) -> None:
+    text = report.render("text", CASES[case], width=width)
+    assert [line for line in text.split("\n") if len(line) > width] == []
+
+
+def test_every_number_has_its_interval_its_source_and_its_batches() -> None:
+    line = next(line for line in report.render("text", FULL, width=140).split("\n") if " access_share" in line)
+    assert "5 → 41.2 % ± 0.6" in line
+    assert "+36.2 pp ± 0.6" in line
+    assert "[measured: step rows, 20 batches]" in line
+
+
+def test_colour_is_there_only_when_asked_and_never_under_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b" not in report.render("text", FULL, width=100)
+    assert "\x1b[1;33mPOSSIBLE\x1b[0m" in report.render("text", FULL, width=100, colour=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in report.render("text", FULL, width=100, colour=True)
+
+
+def test_what_could_not_be_known_is_never_called_well() -> None:
+    for form in report.names():
+        text = report.render(form, BLIND).lower()
+        assert "context_tokens_mean" in text
+        assert not re.search(r"\b(ok|healthy|no problem)\b", text)
+
+
+def test_the_json_report_has_the_keys_that_scripts_read() -> None:
+    found = json.loads(report.render("json", FULL))
+    assert {"schema", "source", "segments", "findings", "unknown"} <= found.keys()
+    assert found["schema"] == 1
+    assert found["segments"][0]["signals"]["access_share"] == {"value": 0.05, "error": 0.002, "unit": "ratio"}
+    finding = found["findings"][0]
+    wanted = {"id", "title", "verdict", "slug", "evidence", "rivals", "gain", "experiment", "fix", "explains"}
+    assert wanted <= finding.keys()
+    wanted = {"check", "signal", "answer", "value", "error", "unit", "baseline", "change", "source"}
+    assert wanted <= finding["evidence"][0].keys()
+    assert {"says", "state", "signal", "value"} <= finding["rivals"][0].keys()
+    assert found["unknown"] == [
+        {"signal": unknown.signal, "reason": unknown.reason, "remedy": unknown.remedy} for unknown in UNKNOWN
+    ]
+
+
+def test_json_cannot_say_nan_and_says_null() -> None:
+    odd = replace(
+        FULL, findings=(replace(FOUND, evidence=(replace(MEMORY, value=float("nan"), change=float("inf")),)),)
+    )
+    evidence = json.loads(report.render("json", odd))["findings"][0]["evidence"][0]
+    assert evidence["value"] is None
+    assert evidence["change"] is None
+
+
+def test_markdown_escapes_what_would_break_a_table() -> None:
+    odd = replace(FULL, findings=(replace(FOUND, title="a | b <script>"),))
+    assert "a \\| b &lt;script&gt;" in report.render("markdown", odd)
+
+
+def test_a_relative_change_of_a_share_is_told_in_percent_and_a_change_in_points_in_points() -> None:
+    from kvscope.report._lines import change_in
+
+    share = Evidence("c", "s", "", "yes", 0.3, unit="ratio", baseline=0.2, change=0.1)
+    assert change_in(share) == "points"
+    assert change_in(replace(share, change=0.5)) == "relative"
+    assert change_in(replace(share, unit="s")) == "relative"
+    assert change_in(replace(share, change=None)) == ""
+
+
+def test_an_unknown_format_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'markdown'"):
+        report.get("markdwn")
