@@ -38,13 +38,14 @@ class MarkLike(Protocol):
 
 
 class _Series:
-    """Times and values of one series, oldest first."""
+    """Times and values of one series, oldest first; ``fell``: a value was ever lower than the one before it."""
 
-    __slots__ = ("times", "values")
+    __slots__ = ("fell", "times", "values")
 
     def __init__(self) -> None:
         self.times = array("d")
         self.values = array("d")
+        self.fell = False
 
     def thin_older_half(self) -> None:
         """Drop every second sample of the older half: an old baseline loses resolution, never its existence."""
@@ -78,6 +79,8 @@ class Store:
             times = series.times
             if value != value or (times and t < times[-1]):
                 continue
+            if times and value < series.values[-1]:
+                series.fell = True
             times.append(t)
             series.values.append(value)
             if len(times) > capacity:
@@ -141,6 +144,11 @@ class Store:
         low = 0 if start_s is None else bisect_left(series.times, start_s)
         high = len(series.times) if end_s is None else bisect_left(series.times, end_s)
         return series.times[low:high], series.values[low:high]
+
+    def ever_fell(self, metric: str, labels: Labels = ()) -> bool:
+        """Whether a series ever went back: for a counter, whether it was ever reset."""
+        series = self._series.get(metric, {}).get(labels)
+        return series is not None and series.fell
 
     def latest(self, metric: str, labels: Labels = (), before_s: float | None = None) -> float | None:
         """Return the newest value (the newest at or before ``before_s``), or None."""

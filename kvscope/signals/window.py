@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import sub
 from statistics import median
 
 from kvscope.signals import batches as bm
@@ -18,28 +19,33 @@ WATCH_LONGER = f"watch for longer: at least {MIN_SAMPLES} samples"
 _GAP_FACTOR, _GAP_FLOOR_S = 5.0, 5.0
 
 
+Part = tuple[Sequence[float], Sequence[float], int]
+"""Times and values of a counter that never falls, and the sign it counts with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A counter summed over labels: each part holds times and the increase since the part's first sample."""
+    """A sum of counters over labels and metrics; only its increases mean something."""
 
-    parts: tuple[tuple[Sequence[float], Sequence[float]], ...]
+    parts: tuple[Part, ...]
     resets: int = 0
 
     @property
     def start_s(self) -> float:
-        return min(times[0] for times, _ in self.parts)
+        return min(times[0] for times, _, _ in self.parts)
 
     @property
     def end_s(self) -> float:
-        return max(times[-1] for times, _ in self.parts)
+        return max(times[-1] for times, _, _ in self.parts)
 
     @property
     def samples(self) -> int:
-        return max(len(times) for times, _ in self.parts)
+        return max(len(times) for times, _, _ in self.parts)
 
-    def at(self, t: float) -> float:
-        """Return the increase from the start of the window to ``t``."""
-        return sum(bm.at(times, values, t) for times, values in self.parts)
+    def grown(self, cuts: Sequence[float]) -> list[float]:
+        """Return the increase between every two times of ``cuts``."""
+        levels = [sum(sign * bm.at(times, values, t) for times, values, sign in self.parts) for t in cuts]
+        return [after - before for before, after in pairwise(levels)]
 
     def plus(self, *others: Counter) -> Counter:
         """Return the sum of counters."""
@@ -48,8 +54,7 @@ class Counter:
 
     def minus(self, other: Counter) -> Counter:
         """Return this counter less another (both of one source, so that their times agree)."""
-        negated = tuple((times, [-value for value in values]) for times, values in other.parts)
-        return Counter(self.parts + negated, max(self.resets, other.resets))
+        return self.plus(Counter(tuple((t, v, -sign) for t, v, sign in other.parts), other.resets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +74,15 @@ class Window:
         self.segment = segment
         self.answers: dict[str, Reading | Missing] = {}
         self._counters: dict[str, Counter | Missing] = {}
+        self._rows: dict[tuple[str, ...], list[tuple[float, ...]] | Missing] = {}
+        self._gaps: dict[tuple[int, float, float], str] = {}
 
-    def slices(self, metric: str) -> dict[Labels, tuple[Sequence[float], Sequence[float]]]:
-        """Return times and values of every label set of ``metric`` that has samples in the segment."""
+    def slices(self, metric: str, **only: str) -> dict[Labels, tuple[Sequence[float], Sequence[float]]]:
+        """Return times and values of the label sets of ``metric`` (those that carry ``only``) with samples here."""
         found: dict[Labels, tuple[Sequence[float], Sequence[float]]] = {}
         for labels in self.store.keys(metric):
+            if only and not only.items() <= dict(labels).items():
+                continue
             times, values = self.store.series(metric, labels, self.segment.start_s, self.segment.end_s)
             if times:
                 found[labels] = (times, values)
@@ -87,12 +96,13 @@ class Window:
         return self._counters[key]
 
     def _counter(self, metric: str, only: dict[str, str]) -> Counter | Missing:
-        parts, resets = [], 0
-        for labels, (times, values) in self.slices(metric).items():
-            if only.items() <= dict(labels).items():
-                lifted, back = bm.increase(times, values)
-                parts.append((times, lifted))
+        parts: list[Part] = []
+        resets = 0
+        for labels, (times, values) in self.slices(metric, **only).items():
+            if self.store.ever_fell(metric, labels):
+                values, back = bm.increase(times, values)
                 resets += back
+            parts.append((times, values, 1))
         if not parts:
             return absent(metric, self.store)
         counter = Counter(tuple(parts), resets)
@@ -113,7 +123,7 @@ class Window:
     def increase_of(self, metric: str, **only: str) -> float | Missing:
         """Return by how much a counter grew over the whole segment."""
         counter = self.counter(metric, **only)
-        return counter if isinstance(counter, Missing) else counter.at(counter.end_s)
+        return counter if isinstance(counter, Missing) else counter.grown([counter.start_s, counter.end_s])[0]
 
     def rate(self, metric: str, unit: str) -> Reading | Missing:
         """Return increase / time of a counter."""
@@ -123,10 +133,10 @@ class Window:
         cuts = _cuts(counter.start_s, counter.end_s, counter.samples)
         if cuts is None:
             return Missing(f"{metric}: no time passed", WATCH_LONGER)
-        tops = [counter.at(b) - counter.at(a) for a, b in pairwise(cuts)]
+        tops = counter.grown(cuts)
         bottoms = [b - a for a, b in pairwise(cuts)]
         value, error = bm.ratio_and_error(tops, bottoms)
-        return Reading(value, error, unit, _source(counter), len(tops), counter.samples)
+        return Reading(value, error, unit, self.source(counter), len(tops), counter.samples)
 
     def ratio(
         self,
@@ -144,12 +154,12 @@ class Window:
         cuts = _cuts(start, end, min(top.samples, bottom.samples))
         if cuts is None:
             return Missing("the two counters were never sampled together", WATCH_LONGER)
-        tops = [top.at(b) - top.at(a) for a, b in pairwise(cuts)]
-        bottoms = [bottom.at(b) - bottom.at(a) for a, b in pairwise(cuts)]
+        tops = top.grown(cuts)
+        bottoms = bottom.grown(cuts)
         if sum(bottoms) <= 0:
             return Missing(nothing or "nothing was counted in this segment", "send the engine some work")
         value, error = bm.ratio_and_error(tops, bottoms)
-        return Reading(value, error, unit, _source(top.plus(bottom)), len(tops), bottom.samples)
+        return Reading(value, error, unit, self.source(top.plus(bottom)), len(tops), bottom.samples)
 
     def gauge(self, metric: str, combine: str = "") -> Gauge | Missing:
         """Return a gauge's batch means; label sets are summed, or averaged where the unit is a ratio."""
@@ -174,7 +184,7 @@ class Window:
                 means.append(sum(known) / (len(known) if average else 1))
         if len(means) < 2:
             return Missing(f"{metric}: samples in only {len(means)} of the segment's batches", WATCH_LONGER)
-        return Gauge(tuple(means), samples, gap_note(next(iter(slices.values()))[0]))
+        return Gauge(tuple(means), samples, self.gap(next(iter(slices.values()))[0]))
 
     def mean(self, metric: str, unit: str) -> Reading | Missing:
         """Return the time average of a gauge."""
@@ -203,6 +213,11 @@ class Window:
 
     def together(self, *metrics: str) -> list[tuple[float, ...]] | Missing:
         """Return values of gauges that were sampled at the same times, one row per time, summed over labels."""
+        if metrics not in self._rows:
+            self._rows[metrics] = self._together(metrics)
+        return self._rows[metrics]
+
+    def _together(self, metrics: tuple[str, ...]) -> list[tuple[float, ...]] | Missing:
         columns = []
         for metric in metrics:
             slices = self.slices(metric)
@@ -217,6 +232,20 @@ class Window:
         if len(shared) < MIN_SAMPLES:
             return Missing(f"{' and '.join(metrics)}: {_count(len(shared))} taken together", WATCH_LONGER)
         return [tuple(column[t] for column in columns) for t in shared]
+
+    def source(self, counter: Counter) -> str:
+        """Say where a number read from ``counter`` comes from, with its gaps and resets."""
+        note = self.gap(counter.parts[0][0])
+        if counter.resets:
+            note += f"; {counter.resets} counter reset{'s' if counter.resets > 1 else ''} survived"
+        return "measured" + note
+
+    def gap(self, times: Sequence[float]) -> str:
+        """Say how long the sampling of a series stopped, or nothing; asked once for all series sampled together."""
+        key = (len(times), times[0], times[-1])
+        if key not in self._gaps:
+            self._gaps[key] = gap_note(times)
+        return self._gaps[key]
 
     def observed(self, metric: str) -> tuple[list[float], list[float]] | Missing:
         """Return times and values of an observation (one per finished request), all labels, in time order."""
@@ -233,20 +262,12 @@ def _cuts(start_s: float, end_s: float, samples: int) -> list[float] | None:
     return bm.edges(start_s, end_s, count) if count >= 2 and end_s > start_s else None
 
 
-def _source(counter: Counter) -> str:
-    note = gap_note(counter.parts[0][0])
-    if counter.resets:
-        note += f"; {counter.resets} counter reset{'s' if counter.resets > 1 else ''} survived"
-    return "measured" + note
-
-
 def gap_note(times: Sequence[float]) -> str:
     """Say how long the sampling stopped within the segment, or nothing."""
     if len(times) < MIN_SAMPLES:
         return ""
-    steps = [b - a for a, b in pairwise(times)]
-    longest = max(steps)
-    if longest <= max(_GAP_FLOOR_S, _GAP_FACTOR * median(steps)):
+    longest = max(map(sub, times[1:], times))
+    if longest <= _GAP_FLOOR_S or longest <= _GAP_FACTOR * median(map(sub, times[1:], times)):
         return ""
     return f"; a gap of {longest:.0f} s without samples"
 
