@@ -22,7 +22,7 @@ class DecodeAttend:
     """
 
     def __init__(
-        self, cache: KVCache, kernels: Kernels, keep: Keep | None, requests: Sequence[Request], phases: Phases
+        self, cache: KVCache, kernels: Kernels, keep: Keep | None, requests: Sequence[Request], phases: Phases | None
     ) -> None:
         self.cache, self.kernels, self.keep, self.phases = cache, kernels, keep, phases
         tokens = cache.geometry.block_tokens
@@ -42,7 +42,7 @@ class DecodeAttend:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [B, q_heads, head_dim], k and v [B, kv_heads, head_dim] → [B, q_heads, head_dim]."""
-        started = perf_counter()
+        started = perf_counter() if self.phases is not None else 0.0
         self.cache.write(layer, self.block_ids, self.slots, k, v)
         selection = None
         if self.keep is not None:
@@ -53,5 +53,6 @@ class DecodeAttend:
         traffic = self.kernels.traffic
         self.hot[layer], self.cold[layer] = traffic.hot_pages, traffic.cold_pages
         self.read[layer], self.total[layer] = traffic.entries_read, traffic.entries_total
-        self.seconds += perf_counter() - started
+        if self.phases is not None:
+            self.seconds += perf_counter() - started
         return out

@@ -87,7 +87,8 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> list[Request]:
         """Run one step; returns the requests that ended in it."""
-        times, phases, started = StepTimes(), Phases(), perf_counter()
+        times, started = StepTimes(), perf_counter()
+        phases = Phases() if self.probe is not None else None
         plan = self.scheduler.schedule(monotonic())
         times.host += perf_counter() - started
         for request, start, end in plan.prefill:
@@ -101,7 +102,7 @@ class Engine:
             self.scheduler.release(request)
         times.host += perf_counter() - settling
         times.step = perf_counter() - started
-        if self.probe is not None:
+        if self.probe is not None and phases is not None:
             self.probe.step(self, plan, times, phases, attend)
         return ended
 
@@ -136,7 +137,7 @@ class Engine:
         times.prefill += perf_counter() - began
         times.prefill_decompress += phases.decompress
 
-    def _decode(self, requests: list[Request], times: StepTimes, phases: Phases) -> DecodeAttend:
+    def _decode(self, requests: list[Request], times: StepTimes, phases: Phases | None) -> DecodeAttend:
         began = perf_counter()
         policy = self.residency.policy
         attend = DecodeAttend(
@@ -158,7 +159,8 @@ class Engine:
             self.promoter.after_step(attend.choices, self.knobs)
         ended = perf_counter()
         # What the attention call spent beyond its own phases is storing KV and preparing arguments: host work.
-        times.host += (forward - began) + (moving - settling) + (attend.seconds - phases.total)
+        inside = phases.total if phases is not None else 0.0
+        times.host += (forward - began) + (moving - settling) + (attend.seconds - inside)
         times.linear += (sampling - forward) - attend.seconds
         times.sample += settling - sampling
         times.transfer += ended - moving
