@@ -7,12 +7,27 @@ from pathlib import Path
 from kvscope.sources._base import Source
 
 
-def open_target(text: str, *, speed: float | None = None, timeout_s: float | None = None) -> Source:
+def open_target(
+    text: str, *, speed: float | None = None, timeout_s: float | None = None, machine: bool = False
+) -> Source:
     """Open an address (``host:port``, ``http://…``), a process id, or a file: flight recorder, recording, scrapes.
 
-    ``speed`` plays files at that many times real time instead of all at once. SourceError when there is nothing to
-    read behind the target, UsageError when it is no target at all.
+    ``speed`` plays files at that many times real time instead of all at once. ``machine`` adds processor and GPU
+    readings when the engine runs on this machine. SourceError when there is nothing to read behind the target,
+    UsageError when it is no target at all.
     """
+    source = _open(text, speed, timeout_s)
+    pid = getattr(source, "pid", None)
+    if not machine or pid is None:
+        return source
+    from kvscope.sources._merged import MergedSource
+    from kvscope.sources.host import HostSource
+    from kvscope.sources.nvml import NvmlSource
+
+    return MergedSource(source, [HostSource(pid), NvmlSource()])
+
+
+def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
     from kvscope.sources import _find, _scrape
 
     if text.isdecimal() and not Path(text).exists():

@@ -43,6 +43,7 @@ class PageReader:
 
     def __init__(self, engine: EngineMap) -> None:
         self.engine = engine
+        self.flags: dict[str, str] = {}
         self.tags: dict[str, str] = {"engine": engine.ENGINE}
         self._entries = _by_sample_name(engine)
         self._targets: dict[tuple[int, str, Labels], _Target] = {}
@@ -132,7 +133,7 @@ class PageReader:
     def _derive(self, values: Mapping[tuple[str, Labels], float]) -> Derived:
         infos = {name: [dict(labels) for labels in found] for name, found in self._infos.items()}
         plain = {metric: value for (metric, labels), value in values.items() if not labels}
-        return self.engine.derive(infos, plain)
+        return self.engine.derive(infos, plain, self.flags)
 
     def _watch(self, counters: dict[tuple[str, Labels], float], start: float | None, result: PageResult) -> None:
         """Compare with the page before: a counter that went back, or another start time, is a restart."""

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 from kvscope.errors import SourceError, UsageError
 from kvscope.sources._base import Description, Poll
 from kvscope.sources._fetch import FetchError, fetch
+from kvscope.sources._flags import flags_of, local_pid
 from kvscope.sources._page import reader_for
 from kvscope.sources._pagelog import PageLog
 
@@ -55,15 +56,18 @@ class ScrapeSource:
         timeout_s: float = TIMEOUT_S,
         wall: Callable[[], float] = time.time,
         get: Fetch = fetch,
+        pid_of: Callable[[str], int | None] = local_pid,
     ) -> None:
         self.url = page_url(address)
         self._timeout_s = timeout_s
         self._wall = wall
         self._get = get
+        self._pid_of = pid_of
+        self.pid: int | None = None
         text = get(self.url, timeout_s)
         self._last_t = wall()
         self._log = PageLog(reader_for(text, self.url))
-        self._ask_version()
+        self._look_beside()
         self._log.page(text, self._last_t)
         self._fresh = True
 
@@ -83,7 +87,7 @@ class ScrapeSource:
             self._log.failure(self._now(), str(error).removeprefix(f"{self.url}: "))
         else:
             if not self._log.answered:
-                self._ask_version()
+                self._look_beside()
             self._log.page(text, self._now())
         return self._log.take()
 
@@ -95,8 +99,15 @@ class ScrapeSource:
         self._last_t = max(self._last_t, self._wall())
         return self._last_t
 
+    def _look_beside(self) -> None:
+        """Learn what the page does not say, now and again when a silent engine answers: it may be another one."""
+        self._ask_version()
+        self.pid = self._pid_of(self.url)
+        if self.pid is not None:
+            self._log.reader.flags = flags_of(self.pid, self._log.reader.engine.FLAGS)
+
     def _ask_version(self) -> None:
-        """Ask the engine for its version where it has a place for that; a page does not carry it."""
+        """Ask the engine for its version where it has a place for that."""
         path = self._log.reader.engine.VERSION_PATH
         if not path:
             return

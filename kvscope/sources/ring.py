@@ -43,6 +43,11 @@ class RingSource:
         self._told_dead = False
         self._told_torn = False
 
+    @property
+    def pid(self) -> int | None:
+        """The engine's process while it lives."""
+        return self._reader.pid if self._reader.is_alive() else None
+
     def describe(self) -> Description:
         header = self._reader.header
         alive = self._reader.is_alive()

@@ -53,9 +53,16 @@ class EngineMap(Protocol):
     IDENTITY: Mapping[str, str]
     VERSION_PATH: str
     """Where the engine tells its version as JSON ``{"version": …}``, or the empty string."""
+    FLAGS: Collection[str]
+    """Command line flags (without dashes) that say what the page does not."""
 
     def detect(self, names: Collection[str]) -> bool:
         """Whether a page with these sample names is this engine's."""
 
-    def derive(self, infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float]) -> Derived:
-        """Read the info families (name → one label set per series) beside the canonical values of the same page."""
+    def derive(
+        self, infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
+    ) -> Derived:
+        """Read the info families (name → one label set per series) beside the canonical values of the same page.
+
+        ``flags`` holds what is known of the command line: nothing, for an engine on another machine.
+        """

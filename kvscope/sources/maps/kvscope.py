@@ -11,6 +11,7 @@ ENGINE = "kvscope"
 EXPECTS = "names starting with kvscope_"
 IDENTITY: dict[str, str] = {}
 VERSION_PATH = ""
+FLAGS = ()
 _KINDS: dict[str, PageKind] = {"counter": "counter", "gauge": "gauge", "observation": "histogram", "info": "info"}
 
 
@@ -32,7 +33,9 @@ def detect(names: Collection[str]) -> bool:
     return any(name.startswith("kvscope_") for name in names)
 
 
-def derive(infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float]) -> Derived:
+def derive(
+    infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
+) -> Derived:
     """Take the tags from ``kvscope_engine_info``."""
     found = infos.get(prometheus_name(CATALOG["engine.info"]), ())
     return Derived(tags=dict(found[0]) if found else {})

@@ -10,6 +10,7 @@ ENGINE = "vllm"
 EXPECTS = "names starting with vllm:"
 IDENTITY = {"model_name": "model"}
 VERSION_PATH = "/version"
+FLAGS = ("max-num-seqs",)
 
 _HISPARSE = "HiSparseConnector on a sparse-MLA model"
 _OFFLOAD = "OffloadingConnector"
@@ -209,22 +210,25 @@ def detect(names: Collection[str]) -> bool:
     return any(name.startswith("vllm:") for name in names)
 
 
-def derive(infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float]) -> Derived:
+def derive(
+    infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
+) -> Derived:
     """Read pool sizes and settings from ``cache_config_info``, one series per engine core.
 
     One block of a core's pool (the null block) never holds a request, and the usage is a share of the others. The
     label ``kv_cache_memory_bytes`` is what was asked for: under ``num_gpu_blocks_override`` it says nothing about the
     pool, so the bytes stay unknown then. In hybrid models the tokens are an approximation: usage counts blocks of
-    unequal size.
+    unequal size. The flag ``--max-num-seqs`` is a limit per core.
     """
     configs = infos.get("vllm:cache_config_info", ())
+    found, tags = _limit(flags, max(1, len(configs)))
     if not configs:
-        return Derived()
+        return Derived(found, tags)
     first = configs[0]
-    tags = {"dtype": first["cache_dtype"]} if "cache_dtype" in first else {}
+    if "cache_dtype" in first:
+        tags["dtype"] = first["cache_dtype"]
     if "enable_prefix_caching" in first:
         tags["prefix_caching"] = "on" if first["enable_prefix_caching"] == "True" else "off"
-    found: dict[str, float] = {}
     block = _number(first, "effective_attention_block_size") or _number(first, "block_size")
     if block:
         found["kv.block_size"] = block
@@ -246,6 +250,12 @@ def derive(infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str
         if usage is not None:
             found["kv.resident_bytes"] = usage * usable * reserved / capacity
     return Derived(found, tags)
+
+
+def _limit(flags: Mapping[str, str], cores: int) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the limit on running requests as a value and as a tag; the default of a server without the flag varies."""
+    limit = _number(flags, "max-num-seqs")
+    return ({}, {}) if not limit else ({"sched.max_running": limit * cores}, {"cap": f"{limit * cores:g}"})
 
 
 def _capacity_tokens(configs: Sequence[Mapping[str, str]], block: float | None) -> float | None:

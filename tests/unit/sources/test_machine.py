@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from kvscope.sources import discover as module
 from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources._fetch import FetchError
+from kvscope.sources._flags import flags_of, local_pid, parse_flags
 from kvscope.sources._merged import MergedSource
 from kvscope.sources.discover import discover
 from kvscope.sources.host import HostSource
@@ -129,6 +131,32 @@ def test_several_sources_are_one_in_time_order() -> None:
     merged.close()
     assert engine.closed
     assert host.closed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["vllm", "serve", "m", "--max-num-seqs", "4", "--api-key", "secret"],
+        ["vllm", "serve", "m", "--api-key=secret", "--max-num-seqs=4"],
+        ["vllm", "serve", "m", "--max_num_seqs", "4"],
+    ],
+)
+def test_of_a_command_line_only_the_wanted_flags_are_kept(words: list[str]) -> None:
+    assert parse_flags(words, ("max-num-seqs",)) == {"max-num-seqs": "4"}
+
+
+def test_a_flag_without_a_value_says_nothing() -> None:
+    assert parse_flags(["x", "--max-num-seqs", "--enforce-eager"], ("max-num-seqs",)) == {}
+    assert parse_flags(["x", "--max-num-seqs"], ("max-num-seqs",)) == {}
+
+
+def test_only_an_address_of_this_machine_has_a_process_here() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert local_pid(f"http://127.0.0.1:{port}/metrics") == os.getpid()
+        assert local_pid(f"http://10.0.0.1:{port}/metrics") is None
+    assert flags_of(os.getpid(), ("no-such-flag",)) == {}
+    assert flags_of(99999999, ("max-num-seqs",)) == {}
 
 
 def test_engines_of_this_machine_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

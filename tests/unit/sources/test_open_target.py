@@ -103,6 +103,13 @@ def test_a_pid_opens_its_own_recorder(runtime: Path) -> None:
     source.close()
 
 
+def test_the_machine_of_a_living_engine_is_read_along(runtime: Path) -> None:
+    RingWriter({"engine": "e"}, ["t", "sched.running"], ["t"], directory=runtime).write_step([1.0, 2.0])
+    source = open_target(str(os.getpid()), machine=True)
+    assert {sample.metric for sample in source.poll().samples} >= {"sched.running", "host.process_rss"}
+    source.close()
+
+
 def test_the_launchers_pid_opens_the_engines_recorder(runtime: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:

@@ -130,6 +130,15 @@ def test_an_impossible_counter_is_left_out_and_said_once(value: str, said: str) 
     assert second.notices == []
 
 
+def test_a_limit_on_the_command_line_counts_for_every_core() -> None:
+    reader = PageReader(vllm)
+    reader.flags = {"max-num-seqs": "4"}
+    found = values(reader.read(info(engine="0") + info(engine="1"), 1.0))
+    assert found["sched.max_running"] == 8
+    assert reader.tags["cap"] == "8"
+    assert "sched.max_running" not in read(info())
+
+
 def test_a_counter_that_goes_back_is_a_restart() -> None:
     reader = PageReader(vllm)
     assert not reader.read("vllm:generation_tokens_total 100\nvllm:num_requests_running 9\n", 1.0).restarted

@@ -1,0 +1,49 @@
+"""Settings that an engine keeps off its page but shows on its command line, where it runs on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Sequence
+from urllib.parse import urlsplit
+
+import psutil
+
+from kvscope.sources._fetch import is_loopback
+from kvscope.sources._find import listening_ports
+
+_ANCESTORS = 3
+"""A server with several front-end processes listens in children of the process that was given the flags."""
+
+
+def local_pid(url: str) -> int | None:
+    """Return the process that listens behind an address of this machine, or None when that cannot be seen."""
+    parts = urlsplit(url)
+    if not is_loopback(parts.hostname or ""):
+        return None
+    return listening_ports().get(parts.port or 80) or None
+
+
+def flags_of(pid: int, wanted: Collection[str]) -> dict[str, str]:
+    """Return the wanted flags (names without dashes) on the command line of a process or the nearest ancestor."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for one in [process, *process.parents()[:_ANCESTORS]]:
+            found = parse_flags(one.cmdline(), wanted)
+            if found:
+                return found
+    return {}
+
+
+def parse_flags(words: Sequence[str], wanted: Collection[str]) -> dict[str, str]:
+    """Read ``--name value`` and ``--name=value``; nothing but the wanted names is kept (a key may stand beside)."""
+    found = {}
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        name = name.removeprefix("--").replace("_", "-")
+        if not word.startswith("--") or name not in wanted:
+            continue
+        if equals:
+            found[name] = value
+        elif index + 1 < len(words) and not words[index + 1].startswith("--"):
+            found[name] = words[index + 1]
+    return found
