@@ -42,7 +42,7 @@ LINES = (
     Line("kv_usage", "KV usage", "ratio", "kv.usage_ratio", "mean", signals=("kv_usage_ratio",)),
     Line(
         "sparse_hit_rate",
-        "read",
+        "entries read",
         "ratio",
         "sparse.entries_read",
         "share",

@@ -76,15 +76,15 @@ class KvscopeApp(App[None]):
         Binding("plus,equals_sign", "zoom(-1)", "Shorter time", id="time.shorter", show=False, key_display="+"),
         Binding("minus", "zoom(1)", "Longer time", id="time.longer", show=False, key_display="-"),
         Binding("r", "record", "Record", id="record"),
-        Binding("s", "save", "Save SVG", id="save"),
+        Binding("s", "save", "Save", id="save"),
         Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "quit", "Quit", id="quit"),
         Binding("ctrl+c", "quit", "Quit", id="interrupt", show=False, priority=True),
     ]
     _COMMANDS = (
-        ("Mark baseline", "Everything so far becomes the baseline; a new segment starts now", "mark"),
+        ("Mark baseline", "Everything so far becomes the baseline, a new segment starts", "mark"),
         ("Other baseline", "Compare with another segment", "baseline"),
-        ("Pause or go on", "The view stands still, data is still collected", "pause"),
+        ("Pause or go on", "The view stands still, data are still collected", "pause"),
         ("Diagnose now", "Ask every playbook at once", "diagnose"),
         ("Apply the experiment", "Change the built-in engine as the finding proposes, then verify", "apply"),
         ("Record or stop recording", "Write everything read into a file", "record"),
@@ -243,14 +243,15 @@ class KvscopeApp(App[None]):
         """Everything the keys do, and what the signs mean."""
         from kvscope.tui.screens.help import HelpScreen
 
-        keys = [
-            (binding.key_display or binding.key, binding.description)
+        told = {action: f"{title}. {text}" for title, text, action in self._COMMANDS}
+        keys = {
+            told.get(binding.action, binding.description): binding.key_display or binding.key
             for bindings in self._bindings.key_to_bindings.values()
             for binding in bindings
             if binding.id and binding.id != "interrupt"
-        ]
+        }
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen(keys))
+            self.push_screen(HelpScreen([(key, what) for what, key in keys.items()]))
 
     _broken: BaseException | None = None
 

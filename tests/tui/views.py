@@ -73,7 +73,16 @@ def trend(
         (NOW_S - _WINDOW_S + i + 0.5, max((level if i < 55 else level * after) + wave(i, 6, swing), 0.0))
         for i in range(120)
     )
-    return Trend(name, label, unit, points, target, level if after != 1.0 else None, (f"signal_of_{name}",), 1.0)
+    return Trend(name, label, unit, points, target, level if after != 1.0 else None, (SIGNALS[name],), 1.0)
+
+
+SIGNALS = {
+    "throughput": "generation_tokens_per_s",
+    "kv_memory": "kv_resident_bytes",
+    "sparse_hit_rate": "sparse_hit_rate",
+    "hot_reads": "hot_access_share",
+    "cold_reads": "tier_switches_per_token",
+}
 
 
 def trends() -> dict[str, Trend]:
@@ -81,7 +90,7 @@ def trends() -> dict[str, Trend]:
     lines = (
         trend("throughput", "throughput", "1/s", 405, 14, after=1.02),
         trend("kv_memory", "KV memory", "B", 188 * 2**20, 2 * 2**20, after=0.38),
-        trend("sparse_hit_rate", "read", "ratio", 0.31, 0.02, target=0.25),
+        trend("sparse_hit_rate", "entries read", "ratio", 0.31, 0.02, target=0.25),
         trend("hot_reads", "hot", "1/s", 8200, 400, after=0.5),
         trend("cold_reads", "cold", "1/s", 1400, 200, after=4),
     )

@@ -56,10 +56,16 @@ def trend_of(view: View, name: str) -> Trend:
     return view.trends.get(name) or Trend(name, name.replace("_", " "), "", ())
 
 
-def chart_for(view: View, signals: list[str]) -> Picture | None:
-    """The chart that shows the first of ``signals`` any trend stands for."""
+def charts_for(view: View, signals: list[str]) -> tuple[Picture, ...]:
+    """Charts of the trends that stand for ``signals``, in their order, each once."""
+    names: list[str] = []
     for signal in signals:
         for trend in view.trends.values():
-            if signal in trend.signals and not isinstance(trend.points, Missing) and trend.points:
-                return Picture((Curve(trend, FIRST),), view.window, view.segments)
-    return None
+            if (
+                signal in trend.signals
+                and trend.name not in names
+                and not isinstance(trend.points, Missing)
+                and trend.points
+            ):
+                names.append(trend.name)
+    return tuple(Picture((Curve(view.trends[name], FIRST),), view.window, view.segments) for name in names)

@@ -11,6 +11,10 @@ from kvscope.tui.panels._base import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import Headline, View
 
+_NARROWEST = 11
+_SPARED = ("running", "waiting")
+"""Left out first where the strip is too narrow for all."""
+
 
 class Tiles(Canvas):
     """One tile per headline: name, value, change; with room to spare also the baseline's own value."""
@@ -29,8 +33,10 @@ class Tiles(Canvas):
         rows = [Line(width) for _ in range(height)]
         if not self.headlines:
             return rows
-        cell = (width - 1) // len(self.headlines)
-        for index, headline in enumerate(self.headlines):
+        room = max((width - 1) // _NARROWEST, 1)
+        shown = [one for one in self.headlines if len(self.headlines) <= room or one.name not in _SPARED]
+        cell = (width - 1) // len(shown[:room])
+        for index, headline in enumerate(shown[:room]):
             self._tile(rows, headline, 1 + index * cell, cell - 1)
         return rows
 

@@ -1,21 +1,24 @@
-"""One finding in full, under the chart of the signal that made it fire."""
+"""One finding in full, with the charts of the signals that made it fire."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from kvscope.finding import Finding
 from kvscope.tui.finding_text import full, one_line
-from kvscope.tui.panels._chart import chart_for
-from kvscope.tui.widgets.line_chart import LineChart
+from kvscope.tui.panels._chart import charts_for
+from kvscope.tui.widgets.line_chart import LineChart, Picture
 from kvscope.view import View
+
+_CHARTS = 3
 
 
 class FindingScreen(Screen[None]):
@@ -34,42 +37,56 @@ class FindingScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="finding-title")
-        yield LineChart(id="finding-chart")
-        with VerticalScroll(id="finding-scroll"):
-            yield Static(id="finding-text")
+        with Container(id="finding-body"):
+            with Container(id="finding-charts"):
+                yield from (LineChart() for _ in range(_CHARTS))
+            with VerticalScroll(id="finding-scroll"):
+                yield Static(id="finding-text")
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
         self.query_one("#finding-scroll").focus()
-        self.call_after_refresh(self._write)
+        self._place()
 
     def on_resize(self, _: events.Resize) -> None:
-        """The text is as wide as the screen."""
-        self.call_after_refresh(self._write)
+        """The text is as wide as the screen leaves it."""
+        self._place()
 
     def receive(self, view: View) -> None:
         """The same finding in a newer view."""
         self.view = view
         newer = next((finding for finding in view.findings if finding.id == self.finding.id), self.finding)
-        changed = newer != self.finding
-        self.finding = newer
+        changed, self.finding = newer != self.finding, newer
         if changed:
-            self._write()
+            self._place()
         else:
-            self._chart()
+            self._draw()
+
+    def _pictures(self) -> tuple[Picture, ...]:
+        checks = [*self.finding.evidence, *(rival.evidence for rival in self.finding.rivals)]
+        pictures = charts_for(self.view, [check.signal for check in checks])
+        room = _CHARTS if self.has_class("-beside") else min(self.size.width // 50, _CHARTS)
+        return tuple(replace(one, onset_s=self.finding.onset_s) for one in pictures[:room])
+
+    def _place(self) -> None:
+        """Charts beside the text, above it, or not at all, as the screen allows."""
+        self.set_class(self.size.width >= 140, "-beside")
+        self.query_one(Footer).show_command_palette = self.size.width >= 100
+        pictures = self._pictures()
+        room = self.has_class("-beside") or self.size.height >= 32
+        self.query_one("#finding-charts").display = bool(pictures) and room
+        for index, chart in enumerate(self.query(LineChart)):
+            chart.display = index < len(pictures)
+        self.call_after_refresh(self._write)
 
     def _write(self) -> None:
-        width = self.size.width - 4
-        self.query_one("#finding-title", Static).update(one_line(self.finding, width))
-        self._chart()
-        room = min(self.query_one("#finding-scroll").size.width - 3, 110)
-        self.query_one("#finding-text", Static).update(full(self.finding, room, self.view.can_apply))
+        self.query_one("#finding-title", Static).update(one_line(self.finding, self.size.width - 4))
+        width = min(self.query_one("#finding-scroll").size.width - 3, 110)
+        self.query_one("#finding-text", Static).update(full(self.finding, width, self.view.can_apply))
+        self._draw()
 
-    def _chart(self) -> None:
-        chart = self.query_one(LineChart)
-        picture = chart_for(self.view, [evidence.signal for evidence in self.finding.evidence])
-        chart.display = picture is not None and self.size.height >= 30
-        if picture is not None:
+    def _draw(self) -> None:
+        for chart, picture in zip(self.query(LineChart), self._pictures(), strict=False):
             chart.show(picture)
 
     def action_back(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from rich.text import Text
@@ -91,4 +92,4 @@ def _head(text: Text, title: str, first: bool = False) -> None:
 
 def _row(text: Text, key: str, what: str, colour: str = BRIGHT) -> None:
     text.append(f"  {key:<16}", style=f"bold {colour}")
-    text.append(what + "\n", style=TEXT)
+    text.append(f"\n{' ' * 18}".join(textwrap.wrap(what, 50)) + "\n", style=TEXT)

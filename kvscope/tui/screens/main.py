@@ -31,13 +31,14 @@ class Tabs(Canvas):
     def draw(self, width: int, height: int) -> list[Line]:
         row, x = Line(width), 1
         panels = numbered()
-        longest = sum(len(panel.TITLE) + 5 for panel in panels) <= width
+        full = sum(len(panel.TITLE) + 5 for panel in panels) <= width
+        short = sum(len(panel.SHORT) + 5 for panel in panels) <= width
         for number, panel in enumerate(panels, start=1):
             here = panel.name_of() == self.chosen
-            name = panel.TITLE if longest else panel.SHORT or panel.TITLE.split()[0]
+            name = panel.TITLE if full else panel.SHORT if short or here else ""
             row.put(x, str(number), paint(BRIGHT if here else DIM, bold=True))
             row.put(x + 2, name, paint(BRIGHT if here else FAINT, bold=here))
-            x += len(name) + 5
+            x += len(name) + (5 if name else 3)
         return [row]
 
 

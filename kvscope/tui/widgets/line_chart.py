@@ -35,6 +35,7 @@ class Picture:
     window: tuple[float, float] = (0.0, 1.0)
     spans: tuple[Span, ...] = ()
     cursor_s: float | None = None
+    onset_s: float | None = None
 
 
 class LineChart(Canvas):
@@ -71,6 +72,8 @@ class LineChart(Canvas):
         self._levels(plot, known)
         for curve in known:
             plot.line(curve)
+        if self.picture.onset_s is not None:
+            axis.draw_onset(rows, self.picture.onset_s, 1, bottom)
         if self.picture.cursor_s is not None:
             axis.draw_cursor(rows, self.picture.cursor_s, 1, bottom)
         if bottom < height:

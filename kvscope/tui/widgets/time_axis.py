@@ -50,6 +50,13 @@ class TimeAxis:
                 if rows[y].chars[column] in " ┊╌┄":
                     rows[y].put(column, "│", paint(NOTE))
 
+    def draw_onset(self, rows: list[Line], onset_s: float, top: int, bottom: int) -> None:
+        """Where it began: a mark on the time axis's edge of the plot."""
+        column = self.column(onset_s)
+        if self.left <= column < self.left + self.width and bottom - top >= 3:
+            rows[bottom - 1].put(column, "▲", paint(NOTE, bold=True))
+            rows[bottom - 1].put(column + 2, "began", paint(NOTE))
+
     def draw_times(self, row: Line) -> None:
         """Ages from the left edge to now."""
         right = self.left + self.width
