@@ -73,9 +73,8 @@ class ScrapeSource:
 
     def describe(self) -> Description:
         tags = dict(self._log.reader.tags)
-        return Description(
-            tags["engine"], self.url, tags["engine"], tags.get("version", ""), tags, alive=self._log.answered
-        )
+        kind = self._log.reader.engine.ENGINE
+        return Description(kind, self.url, tags["engine"], tags.get("version", ""), tags, alive=self._log.answered)
 
     def poll(self) -> Poll:
         if self._fresh:

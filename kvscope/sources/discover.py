@@ -37,7 +37,10 @@ class Found:
 def discover(*, timeout_s: float = TIMEOUT_S, get: Callable[[str, float], str] = fetch) -> list[Found]:
     """Return what there is to watch: living recorders first, then pages, then recorders of the dead."""
     rings = _rings()
-    pages = _pages(_candidate_ports(), timeout_s, get)
+    recorded = {ring.target for ring in rings if ring.alive}
+    # An engine that has both is told once, by the richer of the two.
+    ports = {port: pid for port, pid in _candidate_ports().items() if str(pid) not in recorded}
+    pages = _pages(ports, timeout_s, get)
     return [ring for ring in rings if ring.alive] + pages + [ring for ring in rings if not ring.alive]
 
 
