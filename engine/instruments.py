@@ -37,6 +37,8 @@ REQUEST_COLUMNS = (
     *("latency.decode_time", "request.tokens_in", "request.tokens_out", "request.preemptions", "request.prefix_hits"),
     "request.kv_bytes",
 )
+ENTRIES_EVERY = 16
+"""Steps between two counts of the entries by form: counting walks all live pages, and they change slowly."""
 
 
 def columns(layers: int) -> list[str]:
@@ -129,8 +131,7 @@ class Instruments:
 
     def _memory(self, engine: Engine) -> None:
         put, cache = self.recorder.set, engine.cache
-        room, estimate = engine.scheduler.room(), engine.scheduler.estimate()
-        by_layer, entries = cache.resident_bytes_by_layer(), cache.entries_by_layer()
+        room, estimate, by_layer = engine.scheduler.room(), engine.scheduler.admission, cache.resident_bytes_by_layer()
         held = int(cache.blocks.filled.sum())
         resident = sum(by_layer)
         put("kv.resident_bytes", resident)
@@ -142,11 +143,10 @@ class Instruments:
         put("kv.usage_ratio", cache.arena.held_bytes / room.pool_bytes)
         put("kv.capacity_tokens", room.pool_bytes / room.full_bytes)
         put("kv.used_tokens", held)
-        put("kv.entries", (sum(entries.hot) + sum(entries.cold)) / len(by_layer))
         put("kv.block_size", cache.geometry.block_tokens)
         self.recorder.set_layers("kv.bytes_per_layer", by_layer)
-        self.recorder.set_layers("kv.hot_entries", entries.hot)
-        self.recorder.set_layers("kv.cold_entries", entries.cold)
+        if self.recorder.read("batch.steps") % ENTRIES_EVERY == 1:
+            self._entries(engine)
         residency, keep = engine.residency, engine.residency.policy.keep(engine.knobs, cache.geometry.block_tokens)
         put("cache.evictions", residency.evictions + engine.scheduler.evictions)
         put("sparse.kept_share_target", 1.0 if keep is None else keep.share)
@@ -154,6 +154,12 @@ class Instruments:
         put("tier.demotions", residency.demotions)
         put("tier.bytes_in", residency.bytes_in)
         put("tier.bytes_out", residency.bytes_out)
+
+    def _entries(self, engine: Engine) -> None:
+        entries = engine.cache.entries_by_layer()
+        self.recorder.set("kv.entries", (sum(entries.hot) + sum(entries.cold)) / len(entries.hot))
+        self.recorder.set_layers("kv.hot_entries", entries.hot)
+        self.recorder.set_layers("kv.cold_entries", entries.cold)
 
     def _traffic(self, attend: DecodeAttend) -> None:
         add, layers = self.recorder.add, len(attend.hot)

@@ -36,6 +36,8 @@ class Scheduler:
     def __init__(self, cache: KVCache, residency: Residency, knobs: Knobs, max_context: int) -> None:
         self.cache, self.residency, self.knobs = cache, residency, knobs
         self.max_context = max_context
+        self.admission: Admission = admission.get(knobs.admission)
+        """The strategy whose memory estimate decides who is admitted."""
         self.prefix = PrefixCache()
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -70,13 +72,12 @@ class Scheduler:
         return plan
 
     def room(self) -> Room:
-        """The pool as admission sees it; blocks only the prefix cache holds count as free."""
+        """The pool as admission sees it."""
         shape = self.cache.geometry
         block_bytes = shape.hot_page_bytes * shape.pages_per_block
         held = int(self.cache.blocks.filled.sum())
         return Room(
             pool_bytes=self.cache.arena.pool_bytes,
-            free_blocks=self._free_blocks() + self._evictable(),
             total_blocks=self.cache.arena.pool_bytes // block_bytes,
             full_bytes=block_bytes // shape.block_tokens,
             measured_bytes=self.cache.resident_bytes() / held if held else block_bytes / shape.block_tokens,
@@ -84,10 +85,6 @@ class Scheduler:
             running=len(self.running),
             watermark=self.knobs.watermark,
         )
-
-    def estimate(self) -> Admission:
-        """The strategy whose memory estimate decides who is admitted."""
-        return admission.get(self.knobs.admission)
 
     def release(self, request: Request) -> None:
         """A request ended: its blocks go, unless a prefix or another request holds them."""
@@ -105,14 +102,14 @@ class Scheduler:
 
     def restart(self, knobs: Knobs, *, recompute: bool) -> None:
         """Take new settings. With ``recompute`` everything stored is dropped: what was compressed cannot come back."""
-        self.knobs = knobs
+        self.knobs, self.admission = knobs, admission.get(knobs.admission)
         if recompute:
             for request in reversed(list(self.running)):
                 self._preempt(request)
             self._free(self.prefix.clear())
 
     def _admit(self, now_s: float) -> None:
-        strategy, kept = self.estimate(), []
+        kept: list[Request] = []
         self.deferred = 0
         while self.waiting and len(self.running) < self.knobs.max_running:
             request = self.waiting.popleft()
@@ -122,7 +119,9 @@ class Scheduler:
                 self.deferred += 1
                 continue
             needed = self.cache.geometry.blocks_for(request.length + 1) - len(matched)
-            if not strategy.admits(self.room(), needed) or not self._start(request, matched, needed, now_s):
+            if not self.admission.admits(self.room(), self._free_blocks(), needed) or not self._start(
+                request, matched, needed, now_s
+            ):
                 kept.append(request)
                 break
         self.waiting.extendleft(reversed(kept))
@@ -193,8 +192,8 @@ class Scheduler:
             self.residency.forget(self.cache.release(ids))
 
     def _free_blocks(self) -> int:
-        return min(self.cache.blocks.free, self.cache.arena.free_pages(HOT) // self.cache.geometry.pages_per_block)
-
-    def _evictable(self) -> int:
+        """Blocks to be had; those only the prefix cache holds count as free."""
         ids = self.prefix.block_ids()
-        return int((self.cache.ref_counts[ids] == 1).sum()) if ids else 0
+        held_by_prefix_alone = int((self.cache.ref_counts[ids] == 1).sum()) if ids else 0
+        room = self.cache.arena.free_pages(HOT) // self.cache.geometry.pages_per_block
+        return min(self.cache.blocks.free, room) + held_by_prefix_alone

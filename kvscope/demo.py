@@ -32,7 +32,7 @@ class Control(Protocol):
 
 
 class Demo:
-    """Stands where a session stands; ``act_s`` is the length of an act in seconds, ``done`` says that the script ended."""
+    """Stands where a session stands; ``act_s``: seconds an act lasts; ``done``: the script has ended."""
 
     def __init__(self, session: Session, control: Control, act_s: float) -> None:
         self._session, self._control, self._act_s = session, control, act_s

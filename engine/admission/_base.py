@@ -11,7 +11,6 @@ class Room:
     """The pool as admission sees it. Bytes are device bytes; a token's ``full_bytes`` are uncompressed, all layers."""
 
     pool_bytes: int
-    free_blocks: int
     total_blocks: int
     full_bytes: int
     measured_bytes: float
@@ -31,6 +30,6 @@ class Admission(Protocol):
         """KV bytes it counts for everything running; ``held_tokens`` are tokens stored now."""
         ...
 
-    def admits(self, room: Room, new_blocks: int) -> bool:
-        """Whether one more request that needs ``new_blocks`` of its own may run."""
+    def admits(self, room: Room, free_blocks: int, new_blocks: int) -> bool:
+        """Whether one more request that needs ``new_blocks`` of its own may run, of ``free_blocks`` to be had."""
         ...

@@ -14,9 +14,9 @@ class Watermark:
     def assumed_bytes(self, room: Room, held_tokens: int) -> float:
         return held_tokens * room.measured_bytes
 
-    def admits(self, room: Room, new_blocks: int) -> bool:
+    def admits(self, room: Room, free_blocks: int, new_blocks: int) -> bool:
         reserve = 0 if room.running == 0 else round(room.watermark * room.total_blocks)
-        return new_blocks + reserve <= room.free_blocks
+        return new_blocks + reserve <= free_blocks
 
 
 ADMISSION = Watermark()
