@@ -37,8 +37,10 @@ REQUEST_COLUMNS = (
     *("latency.decode_time", "request.tokens_in", "request.tokens_out", "request.preemptions", "request.prefix_hits"),
     "request.kv_bytes",
 )
+MEMORY_EVERY = 4
+"""Steps between two readings of the pool: it changes by at most a block a request meanwhile."""
 ENTRIES_EVERY = 16
-"""Steps between two counts of the entries by form: counting walks all live pages, and they change slowly."""
+"""Steps between two counts of the entries by form: counting walks all live pages."""
 
 
 def columns(layers: int) -> list[str]:
@@ -56,7 +58,8 @@ class Instruments:
         """Commit the row of the step that just ended."""
         self._times(times, phases)
         self._work(engine, plan)
-        self._memory(engine)
+        if self.recorder.read("batch.steps") % MEMORY_EVERY == 1:
+            self._memory(engine)
         if attend is not None:
             self._traffic(attend)
         self.recorder.commit()
