@@ -22,6 +22,7 @@ from kvscope.finding import (
 )
 from kvscope.gain import estimate
 from kvscope.judge import NO_BASELINE, Pair, all_of, any_of, exclusion, judge
+from kvscope.onset import symptom_onset
 from kvscope.playbook_schema import Playbook
 from kvscope.ranking import ranked
 from kvscope.signals.reading import Missing, Reading
@@ -94,6 +95,8 @@ def _judge(
     if verdict != "unexplained":
         gain = estimate(rule.gain, pair) if rule.gain else None
         finding = replace(finding, gain=gain, experiment=_experiment(rule, pair), fix=rule.fix)
+    if pair.baseline is None:
+        finding = replace(finding, onset_s=symptom_onset(rule.symptom, pair))
     return replace(finding, verdict=verdict), fit.notice
 
 

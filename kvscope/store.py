@@ -98,9 +98,10 @@ class Store:
         self._open_memo.clear()
         self._closed_memo.clear()
 
-    def memo(self, segment: Segment) -> dict[object, object]:
-        """Return what others computed over ``segment``; it is emptied once the segment can have changed."""
-        return self._closed_memo if segment.end_s <= self._last else self._open_memo
+    def memo(self, segment: Segment | None = None) -> dict[object, object]:
+        """Return what others computed: over a closed ``segment`` kept until the next mark, else until new samples."""
+        closed = segment is not None and any(mark.t == segment.end_s for mark in self._marks)
+        return self._closed_memo if closed else self._open_memo
 
     @property
     def segments(self) -> tuple[Segment, ...]:

@@ -43,13 +43,17 @@ def describe(name: str) -> tuple[str, str, tuple[str, ...]]:
 def compute(name: str, store: Store, segment: Segment) -> Reading | Missing:
     """Compute a signal over a segment; the same question is answered from memory until the store changes."""
     formula = find(name).formula
-    memo, place = store.memo(segment), (segment.name, segment.start_s, segment.end_s)
-    window = memo.get(place)
+    place = (segment.name, segment.start_s, segment.end_s)
+    answers = store.memo(segment)
+    known = answers.get((name, place))
+    if isinstance(known, Reading | Missing):
+        return known
+    # A window holds copies of what it read: it must not outlive the tick, even where its answers do.
+    window = store.memo().get(place)
     if not isinstance(window, Window):
-        window = memo[place] = Window(store, segment)
-    if name not in window.answers:
-        window.answers[name] = formula(window)
-    return window.answers[name]
+        window = store.memo()[place] = Window(store, segment)
+    answer = answers[name, place] = formula(window)
+    return answer
 
 
 _discover()

@@ -76,7 +76,7 @@ def mean_and_error(means: Sequence[float]) -> tuple[float, float]:
     count = len(means)
     mean = sum(means) / count
     variance = sum((value - mean) ** 2 for value in means) / (count - 1)
-    return mean, factor(count) * math.sqrt(variance / count)
+    return mean, _above_rounding(factor(count) * math.sqrt(variance / count), mean)
 
 
 def ratio_and_error(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, float]:
@@ -87,7 +87,12 @@ def ratio_and_error(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[fl
     count, total = len(tops), sum(bottoms)
     ratio = sum(tops) / total
     residual = sum((top - ratio * bottom) ** 2 for top, bottom in zip(tops, bottoms, strict=True))
-    return ratio, factor(count) * math.sqrt(residual * count / (count - 1)) / total
+    return ratio, _above_rounding(factor(count) * math.sqrt(residual * count / (count - 1)) / total, ratio)
+
+
+def _above_rounding(error: float, value: float) -> float:
+    """Call an error 0 that only floating point made."""
+    return error if error > 1e-12 * abs(value) else 0.0
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:

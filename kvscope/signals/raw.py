@@ -9,7 +9,7 @@ from operator import sub
 from statistics import median
 
 from kvscope.signals import batches as bm
-from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.reading import Missing
 from kvscope.store import Segment, Store
 from probes.catalog import metric_of
 from probes.sample import Labels
@@ -62,7 +62,6 @@ class Samples:
     def __init__(self, store: Store, segment: Segment) -> None:
         self.store = store
         self.segment = segment
-        self.answers: dict[str, Reading | Missing] = {}
         self._counters: dict[str, Counter | Missing] = {}
         self._rows: dict[tuple[str, ...], list[tuple[float, ...]] | Missing] = {}
         self._gaps: dict[tuple[int, float, float], str] = {}
@@ -80,10 +79,11 @@ class Samples:
 
     def counter(self, metric: str, **only: str) -> Counter | Missing:
         """Return a counter summed over its labels, or over those that carry ``only``."""
-        key = metric + repr(sorted(only.items())) if only else metric
-        if key not in self._counters:
-            self._counters[key] = self._counter(metric, only)
-        return self._counters[key]
+        if only:
+            return self._counter(metric, only)
+        if metric not in self._counters:
+            self._counters[metric] = self._counter(metric, only)
+        return self._counters[metric]
 
     def _counter(self, metric: str, only: dict[str, str]) -> Counter | Missing:
         parts: list[Part] = []

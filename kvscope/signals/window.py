@@ -15,7 +15,7 @@ __all__ = ["WATCH_LONGER", "Counter", "Gauge", "Window"]
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A gauge over the window: batch means, and the raw values summed over labels where these share their times."""
+    """A gauge over the window: its batch means, how many samples went in, and a note on gaps."""
 
     means: tuple[float, ...]
     samples: int

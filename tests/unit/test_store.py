@@ -107,10 +107,10 @@ def test_what_others_computed_is_forgotten_when_new_samples_reach_the_open_segme
     store.mark(Mark("old", 0.0))
     store.mark(Mark("new", 5.0))
     old, new = store.segments
-    store.memo(old)["x"], store.memo(new)["x"] = 1, 2
+    store.memo(old)["x"], store.memo(new)["x"], store.memo()["window"] = 1, 2, 3
     store.add([gauge(11.0)])
     assert store.memo(old) == {"x": 1}
-    assert store.memo(store.segments[1]) == {}
+    assert store.memo(store.segments[1]) == store.memo() == {}
     store.mark(Mark("newer", 8.0))
     assert store.memo(old) == {}
 
