@@ -4,13 +4,12 @@ findings advise opposite actions.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from kvscope.finding import VERDICT_ORDER, Finding
+from kvscope.knobs import opposite
 
 _SHOWN = ("confirmed", "likely", "possible")
-_FACTOR = re.compile(r"x(\d+(?:\.\d+)?)|([+-])\d+(?:\.\d+)?%?")
 
 
 def ranked(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
@@ -63,36 +62,3 @@ def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...
             advised.update({knob: (value, finding.id) for knob, value in steps if knob not in advised})
         kept.append(finding)
     return tuple(kept), tuple(notices)
-
-
-def opposite(one: str, other: str) -> bool:
-    """Whether two settings of a knob pull apart: up against down, or two different values."""
-    first, second = direction(one), direction(other)
-    if first and second:
-        return first != second
-    return one != other
-
-
-def direction(value: str) -> int:
-    """Return +1 for ``x2`` or ``+10%``, -1 for ``x0.5`` or ``-10%``, 0 for a plain value."""
-    found = _FACTOR.fullmatch(value.strip())
-    if not found:
-        return 0
-    if found[2]:
-        return 1 if found[2] == "+" else -1
-    return 1 if float(found[1]) > 1 else -1
-
-
-def resolve(current: str, wanted: str) -> str:
-    """Turn a relative setting (``x2``, ``+50%``, ``-1``) into the value to set, given the knob's current one."""
-    text = wanted.strip()
-    if not _FACTOR.fullmatch(text):
-        return text
-    now = float(current)
-    if text.startswith("x"):
-        value = now * float(text[1:])
-    elif text.endswith("%"):
-        value = now * (1 + float(text[:-1]) / 100)
-    else:
-        value = now + float(text)
-    return str(round(value)) if re.fullmatch(r"-?\d+", current.strip()) else f"{value:g}"

@@ -23,7 +23,7 @@ PARTS = {
     "transfer": "tier.transfer_time",
     "sample": "time.sample",
 }
-DENSE = {"host": 0.08, "linear": 0.25, "attend": 0.62, "sample": 0.02}
+DENSE_SHARES = {"host": 0.08, "linear": 0.25, "attend": 0.62, "sample": 0.02}
 LAYERS = 3
 
 
@@ -34,7 +34,7 @@ class State:
     tokens_per_s: float = 400.0
     steps_per_s: float = 50.0
     prefill: float = 0.15
-    shares: dict[str, float] = field(default_factory=lambda: dict(DENSE))
+    shares: dict[str, float] = field(default_factory=lambda: dict(DENSE_SHARES))
     running: float = 8
     waiting: float = 6
     cap: float = 8

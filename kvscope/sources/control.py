@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError, UsageError
+from kvscope.knobs import is_step, resolve
 
 TIMEOUT_S = 120.0
 
@@ -26,10 +27,13 @@ class EngineControl:
         return self._token_path.is_file()
 
     def set(self, knobs: Mapping[str, str], mark: str = "") -> dict[str, str]:
-        """Change knobs, starting a segment named ``mark``; returns every knob's value.
+        """Change knobs, to values or by steps such as ``x2``, starting a segment named ``mark``; returns all values.
 
         The reply comes after the change took effect. UsageError carries the engine's own message about a bad knob.
         """
+        if any(is_step(value) for value in knobs.values()):
+            now = self.knobs()
+            knobs = {name: resolve(now.get(name, ""), value) for name, value in knobs.items()}
         reply = self._post({"set": dict(knobs), "mark": mark})
         return {str(name): str(value) for name, value in reply.get("knobs", {}).items()}
 

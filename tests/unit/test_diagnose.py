@@ -11,8 +11,8 @@ from kvscope.diagnose import diagnose, verify
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.finding import Diagnosis, Finding
 from kvscope.judge import Pair, judge
+from kvscope.knobs import opposite, resolve
 from kvscope.playbook import load_all
-from kvscope.ranking import opposite, resolve
 from kvscope.sources._base import Description
 from kvscope.store import Store
 from probes.sample import Sample
@@ -193,6 +193,8 @@ class TestOrder:
         assert resolve("0.1", "+50%") == "0.15"
         assert resolve("8", "-1") == "7"
         assert resolve("generic", "block") == "block"
+        with pytest.raises(UsageError, match="x2 is a step, but the setting's present value is 'full'"):
+            resolve("full", "x2")
 
 
 class TestNothingChanged:

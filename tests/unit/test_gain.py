@@ -1,0 +1,59 @@
+"""Gains: what Amdahl allows, and what may be expected of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvscope.finding import Gain
+from kvscope.gain import estimate
+from kvscope.judge import Pair
+from kvscope.playbook_schema import GainKind, GainRule
+from tests.synthetic import State, Stretch, store_of, stream
+
+
+def gain(kind: GainKind, reads: str, now: State, before: State | None = None, keeps: float = 0.0) -> Gain | None:
+    stretches = [Stretch("before", before)] if before else []
+    store = store_of(stream([*stretches, Stretch("now", now)], noise=0.0))
+    pair = Pair(store, store.segments[-1], store.segments[0] if before else None)
+    return estimate(GainRule(kind, reads, "decode time", keeps), pair)
+
+
+def test_a_share_of_sixty_percent_is_worth_two_and_a_half_at_most() -> None:
+    found = gain("remove_share", "access_share", State(shares={"index": 0.2, "gather": 0.4}))
+    assert found is not None
+    assert found.bound == pytest.approx(2.5)
+    assert found.expected is None
+    assert found.basis == "measured"
+
+
+def test_less_is_expected_where_the_baseline_paid_too_or_a_part_stays() -> None:
+    slow = State(shares={"index": 0.2, "gather": 0.4})
+    paid = gain("remove_share", "access_share", slow, before=State(shares={"index": 0.2}))
+    assert paid is not None
+    assert paid.expected == pytest.approx(0.8 * 2.5)
+    kept = gain("remove_share", "access_share", slow, before=State(), keeps=0.5)
+    assert kept is not None
+    assert kept.expected == pytest.approx(1 / (1 - 0.3))
+
+
+def test_no_more_requests_are_expected_to_fit_than_there_are() -> None:
+    found = gain("fit_more", "memory_estimate_coefficient", State(token_assumed=6000, token_measured=2000, waiting=4))
+    assert found is not None
+    assert (found.bound, found.expected) == (pytest.approx(3.0), pytest.approx(1.5))
+
+
+def test_a_larger_batch_pays_only_for_what_a_step_does_once() -> None:
+    found = gain("grow_batch", "step_headroom_share", State(shares={"linear": 0.5, "attend": 0.5}, waiting=8))
+    assert found is not None
+    assert found.bound == pytest.approx(2.0)
+    assert found.expected == pytest.approx(2 / (0.5 + 2 * 0.5))
+
+
+def test_reading_less_helps_attention_only() -> None:
+    found = gain("read_less", "hit_rate_over_target", State(hit=0.5, kept=0.25, shares={"attend": 0.6}))
+    assert found is not None
+    assert found.bound == pytest.approx(1 / (1 - 0.3))
+
+
+def test_without_its_signal_there_is_no_gain() -> None:
+    assert gain("remove_share", "access_share", State(drop=("time.gather",))) is None
