@@ -20,4 +20,4 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._options import settings_of
     from kvscope.sources import open_target
 
-    return show(open_target(options.target), settings_of(options))
+    return show(open_target(options.target, machine=True), settings_of(options))

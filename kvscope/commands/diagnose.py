@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         if options.baseline:
             baseline = stack.enter_context(closing(open_target(options.baseline)))
             collect(baseline, store, settings, name="baseline")
-        source = stack.enter_context(closing(open_target(options.target)))
+        source = stack.enter_context(closing(open_target(options.target, machine=True)))
         notices = collect(source, store, settings, name="current" if options.baseline else "")
         description = source.describe()
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
