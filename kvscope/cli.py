@@ -9,9 +9,10 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from kvscope import commands
-from kvscope.errors import EXIT_INTERRUPTED, EXIT_USAGE, KvscopeError, nearest
+from kvscope.errors import EXIT_INTERRUPTED, EXIT_USAGE, KvscopeError, UsageError, nearest
 from kvscope.version import __version__
 
 DESCRIPTION = "Why did the service not get faster when the KV cache shrank? Profile and diagnose LLM inference engines."
@@ -63,8 +64,15 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"kvscope.commands.{name}")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Ends in one line like every other error, not in a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kvscope", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"kvscope {__version__}")

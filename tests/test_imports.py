@@ -60,7 +60,7 @@ def test_the_dashboard_loads_no_torch() -> None:
 
 
 def test_the_engine_loads_no_observer() -> None:
-    assert_not_loaded("import engine.process", ("kvscope", "textual", "rich", "yaml"))
+    assert_not_loaded("import engine.process", ("kvscope", "textual", "rich"))
 
 
 def test_probes_load_only_the_standard_library() -> None:

@@ -22,6 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the report on stdout; the exit code says whether a finding reached --fail-on."""
+    import sys
     from contextlib import ExitStack, closing
     from dataclasses import replace
 
@@ -45,5 +46,7 @@ def run(options: argparse.Namespace) -> int:
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
     found = diagnose(store, books, description, *pair, include_silent=options.all)
     found = replace(found, notices=(*notices, *found.notices))
+    for notice in notices:
+        print(f"kvscope: {notice}", file=sys.stderr)
     print(render(found))
     return exit_code(found, settings.fail_on)

@@ -1,0 +1,177 @@
+"""Every wrong way to use the command line ends in one line that says what is wrong, and in its exit code."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvscope.cli import command_names, run
+
+HEALTHY = "samples/quiet/vllm-healthy.jsonl"
+CAPPED = "samples/recordings/admission-capped.likely.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@contextmanager
+def serving(page: bytes) -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def line_of(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on stderr; nothing may be on stdout."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, said.err
+    assert said.err.startswith("kvscope: ")
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        (["diagnos", "x"], 2, "did you mean 'diagnose'"),
+        (["diagnose"], 2, "required: TARGET"),
+        (["diagnose", HEALTHY, "--format", "jsn"], 2, "did you mean 'json'"),
+        (["diagnose", HEALTHY, "--fail-on", "maybe"], 2, "expected one of confirmed, likely, possible, unexplained"),
+        (["diagnose", HEALTHY, "--segments", "all"], 2, "expected BASELINE,CURRENT"),
+        (["diagnose", HEALTHY, "--segments", "al,all"], 2, "did you mean 'all'"),
+        (["diagnose", HEALTHY, "--interval", "0"], 2, "expected 0.1 to 60 seconds"),
+        (["diagnose", "http://127.0.0.1:1"], 3, "nothing listens there"),
+        (["diagnose", "4194303"], 3, "not running"),
+        (["diagnose", "samples/quiet/vllm-healty.jsonl"], 3, "did you mean 'vllm-healthy.jsonl'"),
+        (["replay", "nothing.db"], 2, "no such file"),
+        (["replay", HEALTHY, "--speed", "-1"], 2, "expected 0 or more"),
+        (["playbooks", "show", "admission-caped"], 2, "did you mean 'admission-capped'"),
+        (["serve", "--set", "policy"], 2, "expected NAME=VALUE"),
+        (["demo", "--act", "1"], 2, "at least 5 seconds"),
+    ],
+)
+def test_a_mistake_is_one_line_and_its_exit_code(
+    argv: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv) == code
+    assert says in line_of(capsys)
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        (b"", "the page is empty"),
+        (b"# TYPE node_load1 gauge\nnode_load1 1\n", "node_load1"),
+        (b"<html><body>hello</body></html>", "expected"),
+        (b"\x00\xff\x01\x02" * 100, "nothing in the answer is a metric"),
+    ],
+)
+def test_a_page_of_something_else_is_refused(page: bytes, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(page) as url:
+        assert run(["diagnose", url, "--duration", "1"]) == 3
+    assert says in line_of(capsys)
+
+
+def test_a_finding_sets_the_exit_code_and_fail_on_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", CAPPED, "--format", "json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == 1
+    assert [(one["id"], one["verdict"], one["slug"]) for one in report["findings"]] == [
+        ("admission-capped", "likely", "admission_limited")
+    ]
+    assert run(["diagnose", CAPPED, "--fail-on", "confirmed"]) == 0
+
+
+def test_a_healthy_target_has_no_findings_and_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", HEALTHY, "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["findings"] == []
+    assert [segment["name"] for segment in report["segments"]] == ["all"]
+
+
+def test_a_baseline_target_is_compared_with(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", CAPPED, "--baseline", HEALTHY, "--format", "json"]) in (0, 1)
+    names = [segment["name"] for segment in json.loads(capsys.readouterr().out)["segments"]]
+    assert {"baseline", "current"} <= set(names)
+
+
+def test_a_misspelt_playbook_names_file_line_and_nearest_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path("playbooks/admission-capped.yaml").read_text().replace("\nsymptom:", "\nsymptoms:", 1)
+    path = tmp_path / "admission-capped.yaml"
+    path.write_text(text)
+    assert run(["playbooks", "check", str(path)]) == 2
+    said = line_of(capsys)
+    assert "admission-capped.yaml:" in said
+    assert "did you mean 'symptom'" in said
+
+
+def test_a_truncated_series_is_read_as_far_as_it_goes_and_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Path(HEALTHY).read_text()
+    path = tmp_path / "cut.jsonl"
+    path.write_text(whole[: int(len(whole) * 0.6)])
+    assert run(["diagnose", str(path)]) == 0
+    assert "cut.jsonl" in capsys.readouterr().err
+
+
+def test_settings_say_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config" / "kvscope" / "kvscope.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('interval = 2.0\nfail_on = "possible"\n')
+    monkeypatch.setenv("KVSCOPE_FAIL_ON", "confirmed")
+    assert run(["config"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert str(file) in lines["interval"]
+    assert "environment KVSCOPE_FAIL_ON" in lines["fail_on"]
+    assert lines["duration"].endswith("default")
+
+
+def test_a_wrong_setting_names_file_and_nearest_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config" / "kvscope" / "kvscope.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("intervall = 2.0\n")
+    assert run(["config"]) == 2
+    assert "did you mean 'interval'" in line_of(capsys)
+
+
+def test_the_catalogue_is_printed_with_its_prometheus_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["metrics"]) == 0
+    assert "kvscope_kv_usage_ratio" in capsys.readouterr().out
+
+
+def test_every_command_has_a_summary_of_one_line() -> None:
+    import importlib
+
+    for name in command_names():
+        doc = importlib.import_module(f"kvscope.commands.{name}").__doc__ or ""
+        assert doc.splitlines()[0].endswith((".", "!")), name
+        assert "TODO" not in doc
