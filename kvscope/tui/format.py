@@ -74,8 +74,8 @@ class Steady:
         old = self._scales.get(name)
         if old is not None:
             digits = abs(value) / old.factor
-            low = 0.0 if value == 0 else 10.0**-old.decimals
-            if low <= digits < 10 ** (4 - min(old.decimals, 1)):
+            low = 0.0 if value == 0 else 10.0 ** (1 - old.decimals) * 0.95
+            if low <= digits < 10.0 ** (4 - old.decimals):
                 return old
         new = scale_for(value, unit)
         self._scales[name] = new

@@ -24,10 +24,21 @@ from kvscope.view import View
 class FindingList(OptionList):
     """The list itself, with the keys of a list."""
 
+    class Moved(Message):
+        """Somebody moved to another finding."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", "Next", show=False),
         Binding("k", "cursor_up", "Previous", show=False),
     ]
+
+    def action_cursor_down(self) -> None:
+        super().action_cursor_down()
+        self.post_message(self.Moved())
+
+    def action_cursor_up(self) -> None:
+        super().action_cursor_up()
+        self.post_message(self.Moved())
 
 
 class FindingsPanel(Panel):
@@ -50,6 +61,8 @@ class FindingsPanel(Panel):
         self.findings: tuple[Finding, ...] = ()
         self._can_apply = False
         self._diagnosis: Diagnosis | None = None
+        self._picked = ""
+        """Id of the finding somebody moved to; until then the first one is shown, whichever that is."""
 
     def compose(self) -> ComposeResult:
         yield FindingList()
@@ -65,7 +78,6 @@ class FindingsPanel(Panel):
         return self.findings[0] if self.findings else None
 
     def show(self, view: View) -> None:
-        chosen = self.chosen
         self.findings = view.findings
         self._can_apply, self._diagnosis = view.can_apply, view.diagnosis
         options = self.query_one(FindingList)
@@ -73,7 +85,7 @@ class FindingsPanel(Panel):
         self._split()
         if self.findings:
             names = [finding.id for finding in self.findings]
-            options.highlighted = names.index(chosen.id) if chosen and chosen.id in names else 0
+            options.highlighted = names.index(self._picked) if self._picked in names else 0
         self._write()
 
     def _fill(self, options: FindingList) -> None:
@@ -93,6 +105,11 @@ class FindingsPanel(Panel):
         finding = self.chosen
         width = max(scroll.size.width - 2, 24)
         page.update(full(finding, width, self._can_apply) if finding else empty(self._diagnosis, width))
+
+    def on_finding_list_moved(self, event: FindingList.Moved) -> None:
+        """Stay with what somebody chose."""
+        event.stop()
+        self._picked = self.chosen.id if self.chosen else ""
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another finding: its text, from its top."""

@@ -52,7 +52,8 @@ class Tiles(Canvas):
             return
         scale = self._steady.scale(headline.name, now.value, now.unit)
         roomy = width >= 19
-        error = f" ± {scale.number(now.error)}" if roomy and now.error > 0 else ""
+        error = scale.number(now.error)
+        error = f" ± {error}" if roomy and error.strip("0.") else ""
         rows[1].put_right(end, scale.unit, paint(DIM))
         at = end - len(scale.unit) - (1 if scale.unit else 0)
         rows[1].put_right(at, error, paint(FAINT))

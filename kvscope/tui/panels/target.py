@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import PurePath
 
 from textual.app import ComposeResult
 
@@ -37,7 +38,8 @@ class TargetLine(Canvas):
         row.put(1, "kvscope", paint(BRIGHT, bold=True))
         compared = comparison_of(view)
         room = right - 10
-        target = " · ".join(part for part in (view.target, *named(view.tags)) if part)
+        place = view.target if "://" in view.target else PurePath(view.target).name
+        target = " · ".join(part for part in (place, *named(view.tags)) if part)
         if len(target) + len(compared) + 3 <= room:
             row.put_right(right, compared, paint(TEXT))
             room -= len(compared) + 3

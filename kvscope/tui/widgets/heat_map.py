@@ -42,7 +42,7 @@ class HeatMap(Canvas):
         axis = TimeAxis(self.window, _LABELS + 1, width - _LABELS - 1)
         columns = self._columns(axis, cells)
         bands = self.bands(len(cells.rows), height - 2)
-        table = [[_mean([cells.rows[layer][c] for layer in band for c in at]) for at in columns] for band in bands]
+        table = [_row([cells.rows[layer] for layer in band], columns) for band in bands]
         self._fit(table)
         per_band = max(((height - 2) * self._halves) // len(bands), 1)
         self._paint(rows, table, per_band, axis)
@@ -150,6 +150,14 @@ class HeatMap(Canvas):
         row.put(x, f"{name}  −{duration(axis.end_s - self.cursor_s)}  ", paint(DIM))
         shown = quantity(value, unit) if value is not None else "no sample"
         row.put(x + len(name) + 6 + len(duration(axis.end_s - self.cursor_s)), shown, paint(BRIGHT, bold=True))
+
+
+def _row(layers: list[tuple[float | None, ...]], columns: list[list[int]]) -> list[float | None]:
+    """One drawn row: the mean over its layers and the samples of each column."""
+    if len(layers) == 1:
+        only = layers[0]
+        return [only[at[0]] if len(at) == 1 else _mean([only[c] for c in at]) for at in columns]
+    return [_mean([layer[c] for layer in layers for c in at]) for at in columns]
 
 
 def _mean(values: list[float | None]) -> float | None:
