@@ -32,6 +32,7 @@ class Arena:
     ) -> None:
         self.slab_bytes = slab_bytes
         self.slabs = pool_bytes // slab_bytes
+        self.pool_bytes = self.slabs * slab_bytes
         if self.slabs < 1:
             raise ValueError(f"arena: {pool_bytes} bytes do not hold one slab of {slab_bytes} bytes")
         for form, size in page_bytes.items():
@@ -39,36 +40,21 @@ class Arena:
                 raise ValueError(f"arena: form {form} with pages of {size} bytes does not fit a slab of {slab_bytes}")
         self.page_bytes = dict(page_bytes)
         self.unit = int(np.gcd.reduce([slab_bytes, *page_bytes.values()]))
-        self.data = torch.zeros(self.slabs * slab_bytes, dtype=torch.uint8)
+        self.data = torch.zeros(self.pool_bytes, dtype=torch.uint8)
         self._units = self.data.view(-1, self.unit)
         self._per_slab = {form: slab_bytes // size for form, size in page_bytes.items()}
         self._in_use = {form: np.zeros((self.slabs, n), dtype=np.bool_) for form, n in self._per_slab.items()}
         self._owner = np.full(self.slabs, COMMON, dtype=np.int8)
         self._live = np.zeros(self.slabs, dtype=np.int64)
-        self._pages = dict.fromkeys(page_bytes, 0)
-        self._reserve = self._reservation(split)
-
-    def _reservation(self, split: Mapping[int, float] | None) -> npt.NDArray[np.int8]:
-        """Which form each slab is set aside for; COMMON where any form may borrow it."""
-        reserve = np.full(self.slabs, COMMON, dtype=np.int8)
-        if split is None:
-            return reserve
-        if set(split) != set(self.page_bytes) or min(split.values()) <= 0 or sum(split.values()) > 1.0001:
-            raise ValueError(f"arena: split {dict(split)} must give every form a share, together at most 1")
-        start = 0
-        for form, share in split.items():
-            end = min(self.slabs, start + int(self.slabs * share))
-            reserve[start:end] = form
-            start = end
-        reserve[start:] = next(iter(split))
-        return reserve
+        self.live_pages = dict.fromkeys(page_bytes, 0)
+        self._reserve = reservation(self.slabs, page_bytes, split)
 
     def _borrowable(self, form: int) -> Ints:
         return np.flatnonzero((self._owner == COMMON) & ((self._reserve == COMMON) | (self._reserve == form)))
 
     def _room(self, form: int) -> int:
         """Free pages in slabs the form already holds."""
-        return int(np.count_nonzero(self._owner == form)) * self._per_slab[form] - self._pages[form]
+        return int(np.count_nonzero(self._owner == form)) * self._per_slab[form] - self.live_pages[form]
 
     def free_pages(self, form: int) -> int:
         """How many pages `allocate` could still give this form."""
@@ -92,7 +78,7 @@ class Arena:
             if len(fresh) * per_slab < short:
                 raise OutOfBlocks(
                     f"{n} pages of form {form} wanted, {self.free_pages(form)} free ({self.free_bytes} of "
-                    f"{self.slabs * self.slab_bytes} bytes in whole slabs)"
+                    f"{self.pool_bytes} bytes in whole slabs)"
                 )
             self._owner[fresh] = form
         open_slabs = np.flatnonzero((self._owner == form) & (self._live < per_slab))
@@ -102,7 +88,7 @@ class Arena:
         slab, column = open_slabs[row[:n]], column[:n]
         self._in_use[form][slab, column] = True
         self._live += np.bincount(slab, minlength=self.slabs)
-        self._pages[form] += n
+        self.live_pages[form] += n
         return torch.from_numpy(slab * self.slab_bytes + column * self.page_bytes[form])
 
     def free(self, form: int, offsets: torch.Tensor) -> None:
@@ -115,7 +101,7 @@ class Arena:
             raise ValueError(f"arena: freed a page of form {form} that is not held")
         held[key] = False
         self._live -= np.bincount(slab, minlength=self.slabs)
-        self._pages[form] -= len(key)
+        self.live_pages[form] -= len(key)
         self._owner[(self._owner == form) & (self._live == 0)] = COMMON
 
     def read(self, form: int, offsets: torch.Tensor) -> torch.Tensor:
@@ -130,10 +116,6 @@ class Arena:
         self._units.index_copy_(0, rows.view(-1), pages.view(-1, self.unit))
 
     @property
-    def pool_bytes(self) -> int:
-        return self.slabs * self.slab_bytes
-
-    @property
     def free_bytes(self) -> int:
         """Bytes in slabs nobody holds."""
         return int(np.count_nonzero(self._owner == COMMON)) * self.slab_bytes
@@ -146,15 +128,12 @@ class Arena:
     @property
     def live_bytes(self) -> int:
         """Bytes of pages in use."""
-        return sum(n * self.page_bytes[form] for form, n in self._pages.items())
+        return sum(n * self.page_bytes[form] for form, n in self.live_pages.items())
 
     @property
     def stranded_bytes(self) -> int:
         """Held but not live: room only the slab's own form can use, and the cut at a slab's end."""
         return self.held_bytes - self.live_bytes
-
-    def live_pages(self, form: int) -> int:
-        return self._pages[form]
 
     def check(self) -> None:
         """Raise AssertionError where the books disagree with themselves."""
@@ -162,9 +141,25 @@ class Arena:
         for form, used in self._in_use.items():
             per_slab = used.sum(axis=1)
             assert not per_slab[self._owner != form].any(), f"form {form} uses a page in a slab it does not hold"
-            assert int(per_slab.sum()) == self._pages[form], f"form {form}: page count is off"
+            assert int(per_slab.sum()) == self.live_pages[form], f"form {form}: page count is off"
             counted += per_slab
         assert (counted == self._live).all(), "live pages per slab are off"
         assert not ((self._owner != COMMON) & (self._live == 0)).any(), "an empty slab was not given back"
         wrong = (self._owner != COMMON) & (self._reserve != COMMON) & (self._owner != self._reserve)
         assert not wrong.any(), "a form holds a slab set aside for another"
+
+
+def reservation(slabs: int, forms: Mapping[int, int], split: Mapping[int, float] | None) -> npt.NDArray[np.int8]:
+    """Which form each slab is set aside for; COMMON where any form may borrow it."""
+    reserve = np.full(slabs, COMMON, dtype=np.int8)
+    if split is None:
+        return reserve
+    if set(split) != set(forms) or min(split.values()) <= 0 or sum(split.values()) > 1.0001:
+        raise ValueError(f"arena: split {dict(split)} must give every form a share, together at most 1")
+    start = 0
+    for form, share in split.items():
+        end = min(slabs, start + int(slabs * share))
+        reserve[start:end] = form
+        start = end
+    reserve[start:] = next(iter(split))
+    return reserve

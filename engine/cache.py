@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from engine.blocks import Blocks
-from engine.forms import EVICTED
 from engine.forms.cold_int8 import CODE as COLD
 from engine.forms.hot import CODE as HOT
 from engine.geometry import KVGeometry
@@ -113,14 +112,6 @@ class KVCache(Pages):
         flat = (-1, shape.kv_heads, shape.head_dim)
         return k.reshape(flat)[:context_len], v.reshape(flat)[:context_len]
 
-    def absent(self, layer: int, block_table: torch.Tensor, context_len: int) -> torch.Tensor | None:
-        """bool [context_len, kv_heads], True where a token's page is gone; None when all are there."""
-        ids = block_table[: self.geometry.blocks_for(context_len)].long()
-        gone = self.page_form[layer, ids] == EVICTED
-        if not gone.any():
-            return None
-        return gone.repeat_interleave(self.geometry.block_tokens, 0)[:context_len]
-
     def resident_bytes_by_layer(self) -> list[float]:
         """Live pages of every form, representatives, and this layer's share of the live rows of all tables."""
         shape = self.geometry
@@ -157,18 +148,20 @@ class KVCache(Pages):
         self.blocks.check()
         for code in self.forms:
             offsets = self.page_offset[self.page_form == code]
-            assert len(offsets) == self.arena.live_pages(code), f"form {code}: tables and arena disagree"
+            assert len(offsets) == self.arena.live_pages[code], f"form {code}: tables and arena disagree"
             assert (self.page_counts[:, code] == (self.page_form == code).sum((1, 2)).numpy()).all(), "counts are off"
         live = self.page_offset >= 0
         assert bool((live == ((self.page_form == HOT) | (self.page_form == COLD))).all()), "an offset without a form"
-        spans = torch.stack((self.page_offset[live], self._ends()[live]), 1)
+        spans = torch.stack((self.page_offset[live], page_ends(self)[live]), 1)
         spans = spans[spans[:, 0].argsort()]
         assert bool((spans[1:, 0] >= spans[:-1, 1]).all()), "two pages overlap"
         assert not self.page_form[:, self.blocks.refs == 0].any(), "a free block has pages"
         assert not self.representatives.known[self.blocks.refs == 0].any(), "a free block has representatives"
 
-    def _ends(self) -> torch.Tensor:
-        sizes = torch.zeros(256, dtype=torch.int64)
-        for code, size in self.arena.page_bytes.items():
-            sizes[code] = size
-        return self.page_offset + sizes[self.page_form.long()]
+
+def page_ends(cache: KVCache) -> torch.Tensor:
+    """Where each page ends in the arena, bytes int64 [layers, max_blocks, kv_heads]."""
+    sizes = torch.zeros(256, dtype=torch.int64)
+    for code, size in cache.arena.page_bytes.items():
+        sizes[code] = size
+    return cache.page_offset + sizes[cache.page_form.long()]

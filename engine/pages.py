@@ -138,6 +138,14 @@ class Pages:
                     phases.decompress += perf_counter() - started
         return k, v
 
+    def absent(self, layer: int, block_table: torch.Tensor, context_len: int) -> torch.Tensor | None:
+        """bool [context_len, kv_heads], True where a token's page is gone; None when all are there."""
+        ids = block_table[: self.geometry.blocks_for(context_len)].long()
+        gone = self.page_form[layer, ids] == EVICTED
+        if not gone.any():
+            return None
+        return gone.repeat_interleave(self.geometry.block_tokens, 0)[:context_len]
+
     def _flat(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> torch.Tensor:
         _, blocks, heads = self.page_form.shape
         flat = (layer_idx * blocks + block_idx) * heads + head_idx

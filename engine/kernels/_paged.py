@@ -123,6 +123,26 @@ def scale_scores(s, floats, first, tokens):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, fastmath=True)
+def read_page(  # type: ignore[no-untyped-def]
+    form, offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_f32, rows_i8, floats
+):  # fmt: skip
+    """Fold the first n tokens of a page into the running soft maximum; q [g, d] is scaled already."""
+    dim = q.shape[1]
+    if form == HOT:
+        row = offset // (4 * dim)
+        score_rows(q, rows_f32, row, n, s)
+        soften(s, n, peak, total, acc, bits, powers)
+        add_rows(s, rows_f32, row + tokens, n, acc)
+    else:
+        row, scales = offset // dim, offset // 4 + tokens * dim // 2
+        score_rows(q, rows_i8, row, n, s)
+        scale_scores(s, floats, scales, n)
+        soften(s, n, peak, total, acc, bits, powers)
+        scale_scores(s, floats, scales + tokens, n)
+        add_rows(s, rows_i8, row + tokens, n, acc)
+
+
+@numba.njit(cache=True, fastmath=True)
 def merge(peak, total, acc, out):  # type: ignore[no-untyped-def]
     """Bring the lanes' parts [lanes, g(, d)] of one (request, kv head) together; zeros when nothing was read."""
     lanes, group = peak.shape
@@ -167,35 +187,31 @@ def attend_pages(  # type: ignore[no-untyped-def]
         for pair in range(requests * heads):
             low, high = max(first, start[pair]) - start[pair], min(last, start[pair + 1]) - start[pair]
             b, h = pair // heads, pair % heads
-            if low < high:
-                for g in range(group):
-                    for i in range(dim):
-                        mine[g, i] = q[b, h, g, i] * scale
+            for g in range(group if low < high else 0):
+                for i in range(dim):
+                    mine[g, i] = q[b, h, g, i] * scale
             top, sums, sofar = peak[pair, lane], total[pair, lane], acc[pair, lane]
             for j in range(low, high):
                 place = j if everything else index[b, h, j]
                 block = table[b, place]
-                n = min(tokens, lens[b] - place * tokens)
-                offset, form = page_offset[layer, block, h], page_form[layer, block, h]
-                if form == HOT:
-                    row = offset // (4 * dim)
-                    score_rows(mine, rows_f32, row, n, s)
-                    soften(s, n, top, sums, sofar, bits, powers)
-                    add_rows(s, rows_f32, row + tokens, n, sofar)
-                    hot += 1
-                    entries += n
-                elif form == COLD:
-                    row, scales = offset // dim, offset // 4 + tokens * dim // 2
-                    score_rows(mine, rows_i8, row, n, s)
-                    scale_scores(s, floats, scales, n)
-                    soften(s, n, top, sums, sofar, bits, powers)
-                    scale_scores(s, floats, scales + tokens, n)
-                    add_rows(s, rows_i8, row + tokens, n, sofar)
-                    cold += 1
+                form, n = page_form[layer, block, h], min(tokens, lens[b] - place * tokens)
+                if form in (HOT, COLD):
+                    read_page(
+                        form, page_offset[layer, block, h], n, tokens, mine, top, sums, sofar, s, bits, powers,
+                        rows_f32, rows_i8, floats,
+                    )  # fmt: skip
+                    hot += form == HOT
+                    cold += form == COLD
                     entries += n
         read[lane, 0], read[lane, 1], read[lane, 2] = hot, cold, entries
     for pair in range(requests * heads):
         merge(peak[pair], total[pair], acc[pair], out[pair // heads, pair % heads])
+
+
+def plain(tensor: torch.Tensor, dtype: torch.dtype) -> np.ndarray:
+    """The array a compiled kernel expects; another type or layout would have it compiled once more."""
+    array: np.ndarray = tensor.to(dtype).contiguous().numpy()
+    return array
 
 
 NO_INDEX, NO_COUNT = np.zeros((1, 1, 1), np.int32), np.zeros((1, 1), np.int32)
@@ -213,14 +229,16 @@ def attend(
     """`Kernels.attend` and what it read. Not for two threads at once: the threading layer would stop the process."""
     started = perf_counter()
     shape = cache.geometry
-    groups = q.reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
-    out = torch.empty_like(groups)
+    groups = plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
+    out = torch.empty(groups.shape)
     lanes = numba.get_num_threads()
     read = np.zeros((lanes, 3), np.int64)
-    index, count = (NO_INDEX, NO_COUNT) if selection is None else (selection.index.numpy(), selection.count.numpy())
-    lens = batch.context_lens.numpy()
+    index, count = NO_INDEX, NO_COUNT
+    if selection is not None:
+        index, count = plain(selection.index, torch.int32), plain(selection.count, torch.int32)
+    lens = plain(batch.context_lens, torch.int32)
     attend_pages(
-        groups.numpy(), np.float32(scale), lens, batch.block_table.numpy(), index, count, selection is None,
+        groups, np.float32(scale), lens, plain(batch.block_table, torch.int32), index, count, selection is None,
         layer, shape.block_tokens, lanes, *cache.views, out.numpy(), read,
     )  # fmt: skip
     hot, cold, entries = read.sum(0).tolist()

@@ -1,4 +1,4 @@
-# mypy: allow-untyped-defs, disallow-untyped-decorators=False
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 """Triton kernels for paged block-sparse decode: parts of the context in parallel, then a merge by log-sum-exp.
 
 Plain pointers and `while` loops only: block pointers left Triton in 3.9, and ranges with loaded bounds fail in the
@@ -9,6 +9,27 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def load_page(
+    hot, cold, scales, where, held, filled, kind: tl.constexpr,
+    DIM: tl.constexpr, TOKENS: tl.constexpr, HOT_BYTES: tl.constexpr,
+):  # fmt: skip
+    """k, v [TOKENS, DIM] of the page at byte `where`, their scales [TOKENS] (1 if hot), and which slots are there."""
+    slots = tl.arange(0, TOKENS)
+    tile = slots[:, None] * DIM + tl.arange(0, DIM)[None, :]
+    is_hot = slots < tl.where(held == 1, filled, 0)
+    is_cold = slots < tl.where(held == 2, filled, 0)
+    at_hot, at_cold = hot + where // HOT_BYTES + tile, cold + where + tile
+    k = tl.load(at_hot, mask=is_hot[:, None], other=0.0).to(kind)
+    v = tl.load(at_hot + TOKENS * DIM, mask=is_hot[:, None], other=0.0).to(kind)
+    k += tl.load(at_cold, mask=is_cold[:, None], other=0).to(kind)
+    v += tl.load(at_cold + TOKENS * DIM, mask=is_cold[:, None], other=0).to(kind)
+    at_scale = scales + where // 4 + TOKENS * DIM // 2 + slots
+    k_scale = tl.load(at_scale, mask=is_cold, other=1.0)
+    v_scale = tl.load(at_scale + TOKENS, mask=is_cold, other=1.0)
+    return k, v, k_scale, v_scale, is_hot | is_cold
 
 
 @triton.jit
@@ -30,8 +51,7 @@ def attend_part(
     share = tl.cdiv(pages, SPLITS)
     j = split * share
     end = tl.minimum(pages, j + share)
-    rows, columns, slots = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, TOKENS)
-    tile = slots[:, None] * DIM + columns[None, :]
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, DIM)
     mine = tl.load(q + (pair * GROUP + rows[:, None]) * DIM + columns[None, :], mask=rows[:, None] < GROUP, other=0.0)
     kind = tl.float32 if UPCAST else mine.dtype
     mine = (mine.to(tl.float32) * (scale * 1.4426950408889634)).to(kind)
@@ -43,19 +63,11 @@ def attend_part(
         block = tl.load(table + request * table_stride + place).to(tl.int64)
         where = tl.load(offset + block * heads + head)
         held = tl.load(form + block * heads + head)
-        filled = context - place * TOKENS
-        hot_mask = slots < tl.where(held == 1, filled, 0)
-        cold_mask = slots < tl.where(held == 2, filled, 0)
-        at_hot, at_cold = hot + where // HOT_BYTES, cold + where
-        k = tl.load(at_hot + tile, mask=hot_mask[:, None], other=0.0).to(kind)
-        v = tl.load(at_hot + TOKENS * DIM + tile, mask=hot_mask[:, None], other=0.0).to(kind)
-        k += tl.load(at_cold + tile, mask=cold_mask[:, None], other=0).to(kind)
-        v += tl.load(at_cold + TOKENS * DIM + tile, mask=cold_mask[:, None], other=0).to(kind)
-        at_scale = scales + where // 4 + TOKENS * DIM // 2 + slots
-        k_scale = tl.load(at_scale, mask=cold_mask, other=1.0)
-        v_scale = tl.load(at_scale + TOKENS, mask=cold_mask, other=1.0)
+        k, v, k_scale, v_scale, there = load_page(
+            hot, cold, scales, where, held, context - place * TOKENS, kind, DIM, TOKENS, HOT_BYTES
+        )
         s = tl.dot(mine, tl.trans(k), input_precision=PRECISION).to(tl.float32) * k_scale[None, :]
-        s = tl.where((hot_mask | cold_mask)[None, :], s, -float("inf"))
+        s = tl.where(there[None, :], s, -float("inf"))
         higher = tl.maximum(top, tl.max(s, 1))
         base = tl.where(higher == -float("inf"), 0.0, higher)
         weight = tl.exp2(s - base[:, None])

@@ -105,11 +105,10 @@ def select_blocks(  # type: ignore[no-untyped-def]
         for pair in range(requests * heads):
             low, high = max(first, start[pair]) - start[pair], min(last, start[pair + 1]) - start[pair]
             b, h = pair // heads, pair % heads
-            if low < high:
-                for g in range(group):
-                    for i in range(dim):
-                        above[g, i] = max(q[b, h, g, i], np.float32(0.0))
-                        below[g, i] = min(q[b, h, g, i], np.float32(0.0))
+            for g in range(group if low < high else 0):
+                for i in range(dim):
+                    above[g, i] = max(q[b, h, g, i], np.float32(0.0))
+                    below[g, i] = min(q[b, h, g, i], np.float32(0.0))
             for j in range(low, high):
                 block = table[b, j]
                 form = page_form[layer, block, h]
@@ -140,11 +139,12 @@ class Block:
         started = perf_counter()
         shape = cache.geometry
         plan = keep.plan(batch.context_lens)
-        groups = q.reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
+        groups = _paged.plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
         index = torch.empty(len(q), shape.kv_heads, plan.widest, dtype=torch.int32)
         count = torch.empty(len(q), shape.kv_heads, dtype=torch.int32)
         select_blocks(
-            groups.numpy(), plan.blocks, plan.wanted, keep.sink_blocks, plan.window, batch.block_table.numpy(), layer,
+            groups, plan.blocks, plan.wanted, keep.sink_blocks, plan.window,
+            _paged.plain(batch.block_table, torch.int32), layer,
             numba.get_num_threads(), *cache.rep_views, cache.views.page_form, index.numpy(), count.numpy(),
         )  # fmt: skip
         if phases is not None:

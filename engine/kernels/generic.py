@@ -3,8 +3,8 @@
 Selected tokens are gathered by index into packed tensors, cold ones dequantised by plain operators, and dense attention
 runs over the copies. Two public fallbacks of this make: `naive_nsa` in fla-org/native-sparse-attention (ops/naive.py)
 gathers the tokens of the selected blocks by index before it attends, and `QuantizedCache` of huggingface/transformers
-(cache_utils.py) dequantises what it stores and concatenates it with the recent tokens on each step. What is slow here is
-the operator (copies through memory), not sparsity: `block` reads the same pages.
+(cache_utils.py) dequantises what it stores and concatenates it with the recent tokens on each step. What is slow here
+is the operator (copies through memory), not sparsity: `block` reads the same pages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Generic:
         started = perf_counter()
         shape = cache.geometry
         ids = batch.block_table.long().clamp_min(0)
-        score = self._bounds(q.view(len(q), shape.kv_heads, shape.group, 1, 1, -1), layer, cache, ids)
+        score = self._bounds(q.reshape(len(q), shape.kv_heads, shape.group, -1), layer, cache, ids)
         score.masked_fill_(~cache.representatives.known[ids][:, None], UNKNOWN)
         plan = keep.plan(batch.context_lens)
         place = torch.arange(ids.shape[1])
@@ -54,13 +54,15 @@ class Generic:
         return selection
 
     def _bounds(self, q: torch.Tensor, layer: int, cache: KVCache, ids: torch.Tensor) -> torch.Tensor:
-        """Upper bound of q.k per block for the best query of the group, [B, kv_heads, blocks]; q [B, H, G, 1, 1, d]."""
-        bounds = (
-            cache.rep_q[layer, ids].transpose(1, 2).float()
-            * cache.rep_scale[layer, ids].transpose(1, 2)[..., None, None]
-        )
-        low, high = bounds[:, :, None, :, :, 0], bounds[:, :, None, :, :, 1]
-        return torch.maximum(q * low, q * high).sum(-1).amax((2, 4))
+        """Upper bound of q.k per block for the best query of the group, [B, kv_heads, blocks]; q [B, H, G, d].
+
+        The sum over d of max(q * low, q * high) is one product, since a negative q takes the lower bound.
+        """
+        at = (layer, ids[:, None], torch.arange(q.shape[1])[:, None])
+        bounds = cache.rep_q[at].float().flatten(-2).flatten(2, 3)
+        signed = torch.cat((q.clamp_max(0), q.clamp_min(0)), -1)
+        score = signed @ bounds.transpose(-1, -2) * cache.rep_scale[at].flatten(2)[:, :, None]
+        return score.view(*score.shape[:3], ids.shape[1], -1).amax((2, 4))
 
     def attend(
         self,
@@ -77,31 +79,38 @@ class Generic:
         ids, place = self._blocks(cache, batch, selection)
         at = (layer, ids.clamp_min(0), torch.arange(shape.kv_heads)[:, None])
         held = cache.page_form[at].masked_fill(ids < 0, NONE)
-        offsets = cache.page_offset[at][..., None]
         slot = torch.arange(shape.block_tokens)
-        seen = place[..., None] * shape.block_tokens + slot < batch.context_lens[:, None, None, None]
-        hot, cold = ((held == code)[..., None] & seen for code in (HOT, COLD))
-        k = torch.zeros(*seen.shape, shape.head_dim)
+        offset = cache.page_offset[at][..., None]
+        there = place[..., None] * shape.block_tokens + slot < batch.context_lens[:, None, None, None]
+        hot, cold = (((held == code)[..., None] & there).flatten().nonzero()[:, 0] for code in (HOT, COLD))
+        k = torch.zeros(there.numel(), shape.head_dim)
         v = torch.zeros_like(k)
-        row = (offsets // (4 * shape.head_dim) + slot)[hot]
+        row = (offset // (4 * shape.head_dim) + slot).flatten()[hot]
         k[hot], v[hot] = cache.rows_f32[row], cache.rows_f32[row + shape.block_tokens]
-        row = (offsets // shape.head_dim + slot)[cold]
-        k8, v8 = cache.rows_i8[row], cache.rows_i8[row + shape.block_tokens]
-        first = (offsets // 4 + slot)[cold] + shape.block_tokens * shape.head_dim // 2
-        k_scale, v_scale = cache.floats[first], cache.floats[first + shape.block_tokens]
+        k8, v8, k_scale, v_scale = self._cold_rows(cache, offset, slot, cold)
         gathered = perf_counter()
-        k[cold], v[cold] = k8.float() * k_scale[:, None], v8.float() * v_scale[:, None]
+        k[cold], v[cold] = k8.float() * k_scale, v8.float() * v_scale
         decompressed = perf_counter()
-        seen = hot | cold
-        groups = q.view(len(q), shape.kv_heads, shape.group, shape.head_dim)
-        out = self._attention(groups, k.flatten(2, 3), v.flatten(2, 3), seen.flatten(2), scale)
+        read = there & ((held == HOT) | (held == COLD))[..., None]
+        out = self._attention(q, k.view(*there.shape, -1), v.view(*there.shape, -1), read, scale)
         hot_pages, cold_pages = (int((held == code).sum()) for code in (HOT, COLD))
-        self.traffic = Traffic(hot_pages, cold_pages, int(seen.sum()) / shape.kv_heads, int(batch.context_lens.sum()))
+        entries = (len(hot) + len(cold)) / shape.kv_heads
+        self.traffic = Traffic(hot_pages, cold_pages, entries, int(batch.context_lens.sum()))
         if phases is not None:
             phases.gather += gathered - started
             phases.decompress += decompressed - gathered
             phases.attend += perf_counter() - decompressed
-        return out.reshape(q.shape)
+        return out
+
+    def _cold_rows(
+        self, cache: KVCache, offset: torch.Tensor, slot: torch.Tensor, cold: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Int8 k, v [n, d] and their scales [n, 1] of tokens `cold` [n], flat in offset [..., 1] with slot [tokens]."""
+        tokens, dim = cache.geometry.block_tokens, cache.geometry.head_dim
+        row = (offset // dim + slot).flatten()[cold]
+        first = (offset // 4 + slot).flatten()[cold] + tokens * dim // 2
+        k_scale, v_scale = cache.floats[first, None], cache.floats[first + tokens, None]
+        return cache.rows_i8[row], cache.rows_i8[row + tokens], k_scale, v_scale
 
     def _blocks(
         self, cache: KVCache, batch: DecodeBatch, selection: Selection | None
@@ -114,11 +123,13 @@ class Generic:
         return batch.block_table.long()[:, None].expand(shape), place
 
     def _attention(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor, scale: float
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, read: torch.Tensor, scale: float
     ) -> torch.Tensor:
-        """q [B, H, G, d], k and v [B, H, T, d], seen bool [B, H, T]."""
-        score = (q @ k.transpose(-1, -2) * scale).masked_fill(~seen[:, :, None], HIDDEN)
-        return score.softmax(-1) @ v
+        """q [B, q_heads, d], k and v [B, H, S, tokens, d], read bool [B, H, S, tokens] -> [B, q_heads, d]."""
+        groups = q.reshape(*k.shape[:2], -1, q.shape[-1])
+        score = groups @ k.flatten(2, 3).transpose(-1, -2) * scale
+        score = score.masked_fill(~read.flatten(2)[:, :, None], HIDDEN)
+        return (score.softmax(-1) @ v.flatten(2, 3)).reshape(q.shape)
 
 
 def make() -> Generic:

@@ -17,6 +17,7 @@ from engine.cache import KVCache
 from engine.geometry import KVGeometry
 from engine.kernels import DecodeBatch, Keep, Kernels, Phases, get
 from engine.kernels.block import warm_up
+from engine.memory import keep_freed_memory
 
 KEEP = Keep(0.25, sink_tokens=32, window_tokens=64)
 
@@ -94,7 +95,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--fault", action="store_true", help="let the C allocator return memory to the system")
     asked = parser.parse_args()
+    if not asked.fault:
+        keep_freed_memory()
     geometry = KVGeometry(asked.layers, kv_heads=2, q_heads=4, head_dim=64)
     warm_up(geometry)
     print(f"batch {asked.batch}, {geometry}, {torch.get_num_threads()} torch threads; ms per layer")

@@ -27,13 +27,13 @@ def test_any_sequence_of_lending_and_freeing_keeps_the_books(seed: int) -> None:
         if chance.random() < 0.55:
             n = chance.randrange(1, 40)
             fits = arena.can_allocate(form, n)
-            before = {form: arena.live_pages(form) for form in PAGES}
+            before = {form: arena.live_pages[form] for form in PAGES}
             try:
                 held[form] += arena.allocate(form, n).tolist()
                 assert fits
             except OutOfBlocks:
                 assert not fits
-                assert before == {form: arena.live_pages(form) for form in PAGES}
+                assert before == {form: arena.live_pages[form] for form in PAGES}
         elif held[form]:
             chance.shuffle(held[form])
             n = chance.randrange(1, len(held[form]) + 1)
@@ -94,7 +94,7 @@ def test_freeing_what_is_not_held_changes_nothing(wrong: list[int]) -> None:
     with pytest.raises(ValueError, match="not held"):
         arena.free(1, torch.tensor(wrong))
     arena.check()
-    assert arena.live_pages(1) == 2
+    assert arena.live_pages[1] == 2
 
 
 def test_a_pool_smaller_than_a_slab_is_refused() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from engine.cache import KVCache
 from engine.geometry import KVGeometry
-from engine.kernels import DecodeBatch, Keep, Phases, get, names
+from engine.kernels import DecodeBatch, Keep, Phases, _paged, block, get, names
 from engine.kernels.oracle import Oracle
+
+ROOT = Path(__file__).parents[3]
 
 ON_CPU = [name for name in names() if not name.startswith("triton")]
 SHAPES = [
@@ -134,6 +140,26 @@ def test_phases_are_counted_where_the_time_goes(name: str) -> None:
     kernels.attend(q, 0, cache, batch, selection, 0.125, phases)
     assert phases.attend > 0
     assert (phases.gather > 0, phases.decompress > 0) == (name == "generic", name == "generic")
+
+
+def test_after_the_warm_up_nothing_is_compiled_any_more() -> None:
+    block.warm_up(SHAPES[2])
+    cache, batch = filled(SHAPES[0], [100, 40], seed=6)
+    wide = torch.nn.functional.pad(batch.block_table.long(), (0, 3), value=-1)
+    batch = DecodeBatch(wide[:, :4], batch.context_lens.long())
+    q = torch.randn(4, 2, 64).transpose(0, 1)
+    kernels = get("block")
+    chosen = kernels.select(q, 1, cache, batch, Keep(0.5))
+    for selection in (chosen, None):
+        kernels.attend(q, 1, cache, batch, selection, 0.125)
+    for compiled in (_paged.attend_pages, block.select_blocks):
+        assert len(compiled.signatures) == 1
+
+
+def test_freed_memory_is_kept_where_the_c_library_can() -> None:
+    code = "from engine.memory import keep_freed_memory as keep; print(keep())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() in {"True", "False"}
 
 
 def test_the_kept_share_counts_sinks_and_window() -> None:
