@@ -63,10 +63,14 @@ class Session:
         self._notices: deque[str] = deque(maxlen=20)
         self._view: View | None = None
         self._paused = False
+        self._closed = False
 
     def poll(self) -> View:
         """Take in what is new and return the view of this moment; while paused, the view stands still."""
+        was_running = not self.source.ended
         self._take(self.source.poll())
+        if was_running and self.source.ended:
+            self._next_diagnosis = 0.0
         self._try()
         if self.store.segments and self._clock() >= self._next_diagnosis:
             self.diagnose_now()
@@ -159,7 +163,10 @@ class Session:
         return f"Recording to {path}"
 
     def close(self) -> None:
-        """Finish the recording and let go of the source."""
+        """Finish the recording and let go of the source; a second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         if self._recorder is not None:
             self.toggle_recording()
         self.source.source.close()

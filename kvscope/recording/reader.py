@@ -185,7 +185,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path, option: str) -> sqlite3.Connection:
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, isolation_level=None)
+    # Opened in one thread and read in another (the dashboard's), never by two at once.
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, isolation_level=None, check_same_thread=False)
     try:
         # One transaction for everything: a writer that folds meanwhile would show us values twice, or never.
         db.execute("BEGIN")

@@ -60,7 +60,8 @@ class Recorder:
         self.path = path
         fresh = _create_private(path)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None)
+            # Opened in one thread and written in another (the dashboard's), never by two at once.
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             if fresh:
                 schema.lay_out(self._db)
                 self._write_header(source, synthetic)

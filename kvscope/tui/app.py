@@ -39,6 +39,10 @@ _THEME = Theme(
 )
 
 
+_LAST_POLL_S = 5.0
+"""A poll under way at the end gets this long, so that a recording is finished by one thread only."""
+
+
 class Watched(Protocol):
     """What the dashboard asks of a session; ``kvscope.session.Session`` is one."""
 
@@ -271,7 +275,7 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: dict[str, str] | N
     finally:
         app.poller.stop()
         if app.poller.ident is not None:
-            app.poller.join(timeout=2.0)
+            app.poller.join(timeout=_LAST_POLL_S)
         session.close()
     if app._broken is not None:
         raise app._broken

@@ -89,7 +89,7 @@ class FindingsPanel(Panel):
         self._write()
 
     def _fill(self, options: FindingList) -> None:
-        width = max(options.size.width - 1, 20)
+        width = max(self.content_size.width - 1, 20)
         lines = [one_line(finding, width) for finding in self.findings]
         if options.option_count == len(lines) and lines:
             for index, line in enumerate(lines):
