@@ -1,6 +1,7 @@
 """Milliseconds of attention in one decode step, by kernel: `python -m tests.bench.bench_kernels`.
 
-Layers are visited in turn, as a model does, and the kernels take turns too, so that noise falls on all alike.
+Layers are visited in turn, as a model does, and the kernels take turns, a few steps each, so that noise falls on all
+alike and yet most steps follow one of their own kind, as in a service.
 Dense reads a cache in which all is hot; the sparse ones read the same tokens, a tenth of the pages hot, the rest int8.
 """
 
@@ -19,12 +20,13 @@ from engine.kernels import DecodeBatch, Keep, Kernels, Phases, get
 from engine.kernels.block import warm_up
 from engine.memory import keep_freed_memory
 
+STEPS = 3
 KEEP = Keep(0.25, sink_tokens=32, window_tokens=64)
 
 
 @dataclass
 class Row:
-    """Milliseconds per layer, medians over the repeats."""
+    """Milliseconds per layer, medians over the steps after the first turn."""
 
     name: str
     total: float
@@ -65,23 +67,23 @@ def measure(geometry: KVGeometry, batch_size: int, context: int, repeats: int) -
         "dense": (get("dense"), False), "generic": (get("generic"), True), "block": (get("block"), True),
     }  # fmt: skip
     samples: dict[str, list[tuple[float, Phases]]] = {name: [] for name in (*contenders, "sdpa")}
-    for _ in range(repeats):
-        for name, (kernels, sparse) in contenders.items():
-            cache, batch = cold if sparse else hot
-            phases, started = Phases(), perf_counter()
-            for layer in range(geometry.layers):
-                chosen = kernels.select(q, layer, cache, batch, KEEP, phases) if sparse else None
-                kernels.attend(q, layer, cache, batch, chosen, scale, phases)
-            samples[name].append((perf_counter() - started, phases))
-        started = perf_counter()
+    for turn in range(repeats * len(samples) * STEPS):
+        name = list(samples)[turn // STEPS % len(samples)]
+        phases, started = Phases(), perf_counter()
         for layer in range(geometry.layers):
-            sdpa_packed(q, layer, *hot, scale)
-        samples["sdpa"].append((perf_counter() - started, Phases()))
+            if name == "sdpa":
+                sdpa_packed(q, layer, *hot, scale)
+                continue
+            kernels, sparse = contenders[name]
+            cache, batch = cold if sparse else hot
+            chosen = kernels.select(q, layer, cache, batch, KEEP, phases) if sparse else None
+            kernels.attend(q, layer, cache, batch, chosen, scale, phases)
+        samples[name].append((perf_counter() - started, phases))
     return [row(name, taken, geometry.layers) for name, taken in samples.items()]
 
 
 def row(name: str, taken: list[tuple[float, Phases]], layers: int) -> Row:
-    taken = taken[1:]
+    taken = taken[STEPS:]
     phases = {
         phase: 1e3 * median(getattr(spent, phase) for _, spent in taken) / layers
         for phase in ("select", "gather", "decompress", "attend")
@@ -94,7 +96,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, nargs="+", default=[2048, 8192, 16384])
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--fault", action="store_true", help="let the C allocator return memory to the system")
     asked = parser.parse_args()
     if not asked.fault:
