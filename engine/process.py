@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from queue import Empty
 from time import monotonic, perf_counter
 from typing import Any
@@ -23,6 +24,7 @@ from engine.exposition import LATENCIES, Histogram, render
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import KnobError
 from engine.llm import Engine
+from engine.memory import keep_freed_memory
 from engine.server import Command, Server
 from engine.settings import Settings
 from engine.weights import load_shipped
@@ -39,6 +41,7 @@ class Process:
     """One engine with its load, its recorder and its server, in this process."""
 
     def __init__(self, settings: Settings) -> None:
+        keep_freed_memory()
         torch.set_num_threads(settings.threads)
         numba.set_num_threads(min(settings.threads, numba.config.NUMBA_NUM_THREADS))
         config, model = load_shipped()
@@ -145,7 +148,7 @@ class Process:
                     f"load of {load.longest} tokens a request, expected {self.settings.max_context} at most"
                 )
             self.load = RecallLoad(load)
-        self.settings = Settings(knobs, load, *(getattr(self.settings, name) for name in Settings.__slots__[2:]))
+        self.settings = replace(self.settings, knobs=knobs, load=load)
         self.engine.set_knobs({name: value for name, value in changes.items() if not name.startswith("load.")})
         self.epoch += 1
 
