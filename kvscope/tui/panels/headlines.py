@@ -82,7 +82,7 @@ class HeadlinesPanel(Panel):
 def change_of(headline: Headline, gap: str = " ") -> tuple[str, str]:
     """The change with an arrow for its direction and a mark for good or bad, and the colour that says the same."""
     if headline.change is None:
-        return ("", FAINT) if headline.baseline is None else ("no baseline", FAINT)
+        return "" if headline.baseline is None else "no baseline" if gap else "–", FAINT
     text = signed(headline.change, headline.in_points)
     if not headline.sure:
         return f"≈{gap}{text}  ", DIM

@@ -1,4 +1,4 @@
-"""Two lines that answer first: is something wrong, what, why, and what next."""
+"""The lines that answer first: is something wrong, what, why, and what next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvscope.view import View
 
 
 class VerdictLine(Canvas):
-    """The strongest finding as a sentence, its next step under it."""
+    """The strongest finding as a sentence, why, what next; under it what the session is doing, if it says so."""
 
     view: View | None = None
 
@@ -35,7 +35,10 @@ class VerdictLine(Canvas):
             rows[0].put_right(width - 1, f"+{more} more", paint(DIM))
         for row, (name, text, colour) in zip(rows[1:], self._rest(self.view, first), strict=False):
             row.put(3, name, paint(FAINT))
-            row.put(9, clip(text, width - 10), paint(colour))
+            row.put(10, clip(text, width - 11), paint(colour))
+        if height > 3 and self.view.status:
+            rows[3].put(3, "…", paint(FAINT))
+            rows[3].put(10, clip(self.view.status, width - 11), paint(NOTE))
         return rows
 
     def _quiet(self, rows: list[Line], view: View, width: int) -> None:
@@ -79,6 +82,7 @@ class VerdictPanel(Panel):
     def show(self, view: View) -> None:
         line = self.query_one(VerdictLine)
         line.view = view
+        self.set_class(bool(view.status and told(view)), "-told")
         line.redraw()
 
 

@@ -72,6 +72,7 @@ class LineChart(Canvas):
         self._levels(plot, known)
         for curve in known:
             plot.line(curve)
+        axis.draw_names(rows, self.picture.spans, 1, bottom)
         if self.picture.onset_s is not None:
             axis.draw_onset(rows, self.picture.onset_s, 1, bottom)
         if self.picture.cursor_s is not None:

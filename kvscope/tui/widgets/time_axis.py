@@ -30,17 +30,25 @@ class TimeAxis:
         return self.end_s - (self.left + self.width - column - 0.5) * 2 * self.dot_s
 
     def draw_spans(self, rows: list[Line], spans: tuple[Span, ...], top: int, bottom: int) -> None:
-        """A dotted upright where a segment starts, with its name when there is room before the next."""
-        starts = [(self.column(span.start_s), span) for span in spans]
-        for index, (column, span) in enumerate(starts):
-            end = starts[index + 1][0] if index + 1 < len(starts) else self.left + self.width
+        """A dotted upright where a segment starts."""
+        for span in spans:
+            column = self.column(span.start_s)
             if self.left < column < self.left + self.width:
                 for y in range(top, bottom):
                     rows[y].put(column, "┊", paint(FAINT))
-            room = end - max(column, self.left) - 2
-            if len(spans) > 1 and room >= 5 and end > self.left and bottom - top >= 6:
+
+    def draw_names(self, rows: list[Line], spans: tuple[Span, ...], top: int, bottom: int) -> None:
+        """Each segment's name at its start, on a row where no curve runs; left out where there is no such row."""
+        starts = [max(self.column(span.start_s), self.left) for span in spans]
+        for span, start, end in zip(spans, starts, [*starts[1:], self.left + self.width], strict=True):
+            name = clip(span.name, end - start - 2)
+            if len(spans) < 2 or len(name) < min(len(span.name), 4) or bottom - top < 3:
+                continue
+            place = slice(start + 1, start + 2 + len(name))
+            free = [y for y in (top, *range(bottom - 2, top, -1)) if not "".join(rows[y].chars[place]).strip()]
+            if free:
                 colour = TEXT if span.is_current else DIM if span.is_baseline else FAINT
-                rows[top].put(max(column, self.left) + 1, clip(span.name, room), paint(colour))
+                rows[free[0]].put(start + 1, name, paint(colour))
 
     def draw_cursor(self, rows: list[Line], cursor_s: float, top: int, bottom: int) -> None:
         """An upright at the moment being read; curves stay visible through it."""
