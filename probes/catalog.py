@@ -46,6 +46,7 @@ _METRICS = (
     Metric("batch.steps", _C, "steps", "Engine steps."),
     Metric("batch.decode_steps", _C, "steps", "Engine steps that decoded at least one token."),
     Metric("batch.tokens_per_step", _O, "tokens", "Tokens computed in a step."),
+    Metric("batch.requests_per_step", _O, "requests", "Requests in a step's batch."),
     Metric("batch.context_tokens", _G, "tokens", "Mean context length of the requests in the decode batch."),
     Metric("tokens.generated", _C, "tokens", "Output tokens."),
     Metric("tokens.prompt", _C, "tokens", "Prompt tokens, found in the prefix cache or computed."),
@@ -55,11 +56,17 @@ _METRICS = (
     Metric("requests.errors", _C, "requests", "Requests that failed."),
     Metric("prefix.queries", _C, "tokens", "Prompt tokens looked up in the prefix cache."),
     Metric("prefix.hits", _C, "tokens", "Prompt tokens found in the prefix cache."),
+    Metric("prefix.hits_by_tier", _C, "tokens", "Prompt tokens found in a cache, by the tier they lay in.", ("tier",)),
     # The scheduler.
     Metric("sched.running", _G, "requests", "Requests admitted and not finished."),
     Metric("sched.waiting", _G, "requests", "Requests not yet admitted."),
     Metric("sched.deferred", _G, "requests", "Requests waiting for a reason other than capacity."),
     Metric("sched.max_running", _G, "requests", "Most requests the scheduler may run at once, as configured."),
+    Metric("sched.paused", _G, "requests", "Requests taken out of the batch, their KV kept."),
+    Metric("sched.swapped", _G, "requests", "Requests whose KV was moved to the host to make room."),
+    Metric("sched.fetching", _G, "requests", "Waiting requests whose KV is being loaded.", ("stage",)),
+    Metric("sched.rejections", _C, "requests", "Requests turned away at the door."),
+    Metric("sched.preempted_tokens", _C, "tokens", "Tokens whose KV was lost to a preemption."),
     Metric("sched.preemptions", _C, "events", "Running requests put back, losing their KV."),
     Metric("sched.queue_time", _O, "s", "Arrival to first scheduling, per request."),
     # KV memory.
@@ -82,7 +89,19 @@ _METRICS = (
     Metric("kv.bytes_per_layer", _G, "B", "Resident KV bytes of one layer.", ("layer",)),
     Metric("kv.hot_entries", _G, "entries", "Entries of one layer at full precision.", ("layer",)),
     Metric("kv.cold_entries", _G, "entries", "Entries of one layer in the cold form.", ("layer",)),
+    Metric("kv.evictable_tokens", _G, "tokens", "Tokens of cached prefixes that no running request uses."),
+    Metric("kv.free_tokens", _G, "tokens", "Tokens of the pool that hold nothing at all."),
+    Metric("batch.longest_context", _G, "tokens", "Longest context seen since the engine started."),
+    Metric("kv.pool_usage_ratio", _G, "ratio", "As kv.usage_ratio, one pool of a hybrid model.", ("pool",)),
+    Metric("kv.pool_capacity_tokens", _G, "tokens", "As kv.capacity_tokens, one pool of a hybrid model.", ("pool",)),
+    Metric("kv.pool_used_tokens", _G, "tokens", "As kv.used_tokens, one pool of a hybrid model.", ("pool",)),
+    Metric("kv.pool_evictable_tokens", _G, "tokens", "As kv.evictable_tokens, one pool of a hybrid model.", ("pool",)),
     Metric("cache.evictions", _C, "events", "Blocks dropped by the policy or the prefix cache."),
+    Metric("cache.evicted_tokens", _C, "tokens", "Tokens dropped from the prefix cache."),
+    Metric("cache.dropped_tokens", _C, "tokens", "Tokens dropped without a copy in a slower tier."),
+    Metric("block.lifetime", _O, "s", "Allocation to eviction of a block; only evicted blocks are seen."),
+    Metric("block.idle", _O, "s", "Last use to eviction of a block; only evicted blocks are seen."),
+    Metric("block.reuse_gap", _O, "s", "Gap between two uses of a block."),
     # Sparsity and tiers.
     Metric("sparse.kept_share_target", _G, "ratio", "Share of the entries a decode step is asked to read, 0 to 1."),
     Metric("sparse.entries_read", _C, "entries", "KV entries decode read, mean over layers."),
@@ -99,6 +118,38 @@ _METRICS = (
     Metric("tier.demotions", _C, "events", "Blocks moved from hot to cold."),
     Metric("tier.bytes_in", _C, "B", "Bytes moved toward the hot tier."),
     Metric("tier.bytes_out", _C, "B", "Bytes moved away from the hot tier."),
+    # A slower tier behind the pool: host memory, disk, a shared store. Its transfers may overlap with compute.
+    Metric("tier.queries", _C, "tokens", "Prompt tokens looked up in a slower tier."),
+    Metric("tier.hits", _C, "tokens", "Prompt tokens found in a slower tier."),
+    Metric("tier.tokens_in", _C, "tokens", "Tokens moved toward the hot tier."),
+    Metric("tier.tokens_out", _C, "tokens", "Tokens moved away from the hot tier."),
+    Metric("tier.blocks_in", _C, "blocks", "Blocks moved toward the hot tier."),
+    Metric("tier.blocks_out", _C, "blocks", "Blocks moved away from the hot tier."),
+    Metric("tier.load_time", _C, "s", "Time of transfers toward the hot tier, overlapped with compute or not."),
+    Metric("tier.store_time", _C, "s", "Time of transfers away from the hot tier, overlapped with compute or not."),
+    Metric(
+        "tier.failures", _C, "events", "Loads, stores and allocations of a slower tier that failed or were dropped."
+    ),
+    Metric("tier.usage_ratio", _G, "ratio", "Share of a slower tier that holds KV, 0 to 1.", ("tier",)),
+    Metric("tier.inflight_ratio", _G, "ratio", "Share of a slower tier pinned by transfers; says nothing of its fill."),
+    Metric("tier.used_bytes", _G, "B", "Bytes of KV a slower tier holds.", ("tier",)),
+    Metric("tier.capacity_bytes", _G, "B", "Bytes a slower tier can hold.", ("tier",)),
+    Metric("tier.used_tokens", _G, "tokens", "Tokens a slower tier holds."),
+    Metric("tier.capacity_tokens", _G, "tokens", "Tokens a slower tier can hold."),
+    Metric("tier.pending", _G, "transfers", "Transfers between tiers that are not finished."),
+    Metric("tier.lookup_time", _O, "s", "Looking up a request in a slower tier."),
+    Metric("tier.block_lifetime", _O, "s", "As block.lifetime, in a slower tier."),
+    Metric("tier.block_idle", _O, "s", "As block.idle, in a slower tier."),
+    Metric("tier.block_reuse_gap", _O, "s", "As block.reuse_gap, in a slower tier."),
+    # Prefill and decode on different machines.
+    Metric("disagg.transfer_time", _O, "s", "Moving the KV of a request from prefill to decode."),
+    Metric("disagg.bytes", _O, "B", "KV bytes moved for a request from prefill to decode."),
+    Metric("disagg.failures", _C, "events", "Transfers between prefill and decode that failed or expired."),
+    Metric("disagg.queue", _G, "requests", "Requests at a stage between prefill and decode.", ("stage",)),
+    # Speculative decoding.
+    Metric("spec.drafts", _C, "rounds", "Rounds of drafting and checking."),
+    Metric("spec.draft_tokens", _C, "tokens", "Tokens proposed."),
+    Metric("spec.accepted_tokens", _C, "tokens", "Proposed tokens that were right."),
     # What a request saw.
     Metric("latency.ttft", _O, "s", "Arrival to first token, queue included."),
     Metric("latency.tpot", _O, "s", "(Last token − first token) / (output tokens − 1), one value per request."),
@@ -106,8 +157,17 @@ _METRICS = (
     Metric("latency.e2e", _O, "s", "Arrival to last token."),
     Metric("latency.prefill_time", _O, "s", "First scheduling to first token."),
     Metric("latency.decode_time", _O, "s", "First token to last token."),
+    Metric("latency.inference_time", _O, "s", "First scheduling to last token."),
+    Metric("latency.step", _O, "s", "One engine step."),
+    Metric(
+        "time.prefill_requests", _C, "s", "Prefill time added up over requests, as an engine without a histogram tells."
+    ),
+    Metric(
+        "time.decode_requests", _C, "s", "Decode time added up over requests, as an engine without a histogram tells."
+    ),
     Metric("request.tokens_in", _O, "tokens", "Prompt tokens of a request."),
     Metric("request.tokens_out", _O, "tokens", "Output tokens of a request."),
+    Metric("request.tokens_computed", _O, "tokens", "Prompt tokens of a request that were computed, not found cached."),
     Metric("request.preemptions", _O, "events", "Times a request was preempted."),
     Metric("request.prefix_hits", _O, "tokens", "Prompt tokens of a request found in the prefix cache."),
     Metric("request.kv_bytes", _O, "B", "Resident KV bytes a request's own blocks held when it ended."),
@@ -117,6 +177,13 @@ _METRICS = (
     # The machine.
     Metric("gpu.util", _G, "ratio", "Share of time some kernel ran; says nothing about how well.", ("gpu",)),
     Metric("gpu.mem_bw_util", _G, "ratio", "Share of time the memory interface was active.", ("gpu",)),
+    Metric(
+        "gpu.sm_active", _G, "ratio", "Share of the multiprocessors with work; busy ones may wait for memory.", ("gpu",)
+    ),
+    Metric("gpu.tensor_active", _G, "ratio", "Share of time the tensor pipes were active.", ("gpu",)),
+    Metric("gpu.pcie_rx", _G, "B/s", "Received over PCIe.", ("gpu",)),
+    Metric("gpu.pcie_tx", _G, "B/s", "Sent over PCIe.", ("gpu",)),
+    Metric("gpu.busy_time", _C, "s", "GPU time in forward passes."),
     Metric("gpu.mem_used", _G, "B", "Device memory in use.", ("gpu",)),
     Metric("gpu.power", _G, "W", "Power draw.", ("gpu",)),
     Metric("host.cpu_util", _G, "ratio", "Busy share of all cores, 0 to 1."),
@@ -128,8 +195,11 @@ _METRICS = (
     Metric("process.start_time", _G, "s", "When the engine's process started, seconds since the epoch."),
 )
 
+REPLICA = "replica"
+"""The label that any metric may carry beside its own: which engine of a fleet said it."""
+
 CATALOG: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
-_UNIT_SUFFIX = {"s": "_seconds", "B": "_bytes", "ratio": "_ratio", "W": "_watts"}
+_UNIT_SUFFIX = {"s": "_seconds", "B": "_bytes", "B/s": "_bytes_per_second", "ratio": "_ratio", "W": "_watts"}
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.errors import SourceError
 from kvscope.sources import maps
-from kvscope.sources._prometheus import Page, Parser, series_names
+from kvscope.sources._prometheus import Parser, series_names
 from kvscope.sources.maps._base import Derived, EngineMap, Entry
 from probes.catalog import CATALOG
 from probes.sample import Labels, Sample, labels_of
 
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _SHOWN_FAMILIES = 5
+_CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
 _FLOAT_NOISE = 1e-9
 """An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
 
@@ -27,6 +28,11 @@ class _Target:
     metric: str
     labels: Labels
     grows: bool
+    rank: int
+    """Which of the page's engines says it: 0 is the engine itself."""
+
+
+Targets = tuple[_Target, ...]
 
 
 @dataclass(slots=True)
@@ -39,32 +45,47 @@ class PageResult:
 
 
 class PageReader:
-    """Reads the pages of one target with one engine's map; remembers what was last seen to notice restarts."""
+    """Reads the pages of one target with its engine's map; remembers what was last seen to notice restarts.
 
-    def __init__(self, engine: EngineMap) -> None:
+    ``engine`` wrote the page; ``beside`` are others whose names stand on it too (a KV store, a router). A metric is
+    taken from the first of them that reports it, never from two.
+    """
+
+    def __init__(self, engine: EngineMap, *beside: EngineMap) -> None:
         self.engine = engine
         self.flags: dict[str, str] = {}
         self.tags: dict[str, str] = {"engine": engine.ENGINE}
-        self._entries = _by_sample_name(engine)
-        self._targets: dict[tuple[int, str, Labels], _Target] = {}
+        self._engines = (engine, *beside)
+        if beside:
+            self.tags["beside"] = ", ".join(other.ENGINE for other in beside)
+        self._entries, self._rank = _by_sample_name(self._engines)
+        self._targets: dict[tuple[int, str, Labels, Labels], _Target] = {}
         self._infos: dict[str, dict[Labels, None]] = {}
-        self._parser: Parser[tuple[_Target, ...]] = Parser(self._resolve)
+        self._parser: Parser[Targets] = Parser(self.resolve)
         self._last: dict[tuple[str, Labels], float] = {}
         self._said: set[str] = set()
 
-    def read(self, text: str, t: float) -> PageResult:
-        """Return the samples of a page scraped at ``t`` (seconds since the epoch)."""
+    def read(self, text: str, t: float, side: Mapping[str, float] | None = None) -> PageResult:
+        """Return the samples of a page scraped at ``t`` (seconds since the epoch), and of ``side`` read with it."""
         page = self._parser.parse(text)
-        result = PageResult()
-        values, grows = self._fold(page, result)
-        derived = self._derive(values)
-        self.tags.update(derived.tags)
-        for notice in derived.notices:
-            self._say_once(notice, result)
+        result = self.read_rows(page.rows, t, side)
         if page.bad_lines:
             self._say_once(
                 f"{page.bad_lines} lines of the page are no samples and were skipped, e.g. {page.first_bad!r}", result
             )
+        return result
+
+    def read_rows(
+        self, rows: Iterable[tuple[Targets, float]], t: float, side: Mapping[str, float] | None = None
+    ) -> PageResult:
+        """Return the samples of raw series that ``resolve`` knew, all of one time."""
+        result = PageResult()
+        values, grows = self._fold(rows, result)
+        for metric, value in (side or {}).items():
+            values.setdefault((metric, ()), value)
+        derived = self._derive(values)
+        for notice in derived.notices:
+            self._say_once(notice, result)
         counters = {key: value for key, value in values.items() if key in grows}
         self._watch(counters, values.get(("process.start_time", ())), result)
         result.samples = [Sample(metric, value, t, labels) for (metric, labels), value in values.items()]
@@ -72,11 +93,18 @@ class PageReader:
         result.samples.append(Sample("engine.info", 1.0, t, self._identity()))
         return result
 
-    def _identity(self) -> Labels:
-        known = CATALOG["engine.info"].labels
-        return labels_of(**{name: value for name, value in self.tags.items() if name in known})
+    def missing(self, samples: Iterable[Sample]) -> list[str]:
+        """Say which of the most needed metrics the page has under none of their names."""
+        have = {sample.metric.removesuffix(".count") for sample in samples}
+        found = []
+        for metric in _CORE:
+            known = dict.fromkeys(entry.name for entry in self.engine.MAP if entry.metric == metric)
+            if known and metric not in have:
+                found.append(f"{metric}: not on the page under any known name ({', '.join(known)})")
+        return found
 
-    def _resolve(self, name: str, labels: Labels) -> tuple[_Target, ...] | None:
+    def resolve(self, name: str, labels: Labels) -> Targets | None:
+        """Return the canonical series a raw series folds into, or None when it means nothing here."""
         found = self._entries.get(name)
         if found is None:
             return None
@@ -91,38 +119,52 @@ class PageReader:
         )
         return targets or None
 
+    def _identity(self) -> Labels:
+        known = CATALOG["engine.info"].labels
+        return labels_of(**{name: value for name, value in self.tags.items() if name in known})
+
     def _target(self, entry: Entry, part: str, pairs: Mapping[str, str], labels: Labels) -> _Target:
         if entry.kind == "info":
             return self._intern(entry, entry.name, labels, grows=False)
-        kept = {label: pairs[label] for label in entry.keep if label in pairs}
+        kept = {label: pairs[label] for label in entry.keep if label in pairs} | dict(entry.labels)
         if part == ".bucket":
             kept["le"] = _bound(pairs.get("le", ""))
-        return self._intern(entry, entry.metric + part, labels_of(**kept), grows=bool(part) or entry.kind == "counter")
+        group = tuple(pair for pair in labels if pair[0] not in entry.copies) if entry.copies else ()
+        return self._intern(
+            entry, entry.metric + part, labels_of(**kept), group, grows=bool(part) or entry.kind == "counter"
+        )
 
-    def _intern(self, entry: Entry, metric: str, labels: Labels, *, grows: bool) -> _Target:
-        return self._targets.setdefault((id(entry), metric, labels), _Target(entry, metric, labels, grows))
+    def _intern(self, entry: Entry, metric: str, labels: Labels, group: Labels = (), *, grows: bool) -> _Target:
+        return self._targets.setdefault(
+            (id(entry), metric, labels, group), _Target(entry, metric, labels, grows, self._rank[entry.name])
+        )
 
     def _fold(
-        self, page: Page[tuple[_Target, ...]], result: PageResult
+        self, rows: Iterable[tuple[Targets, float]], result: PageResult
     ) -> tuple[dict[tuple[str, Labels], float], set[tuple[str, Labels]]]:
         """Add the raw series up into canonical ones; return the values and which of them only grow."""
         folded: dict[_Target, list[float]] = {}
-        for targets, value in page.rows:
+        for targets, value in rows:
             for target in targets:
-                folded.setdefault(target, []).append(value)
+                if target in folded:
+                    folded[target].append(value)
+                else:
+                    folded[target] = [value]
         present = {target.entry.name for target in folded}
+        first = self._first_to_say(folded, present)
         values: dict[tuple[str, Labels], float] = {}
         grows: set[tuple[str, Labels]] = set()
         self._infos = {}
         for target, raw in folded.items():
-            if target.entry.kind == "info":
-                self._infos.setdefault(target.entry.name, {})[target.labels] = None
+            entry = target.entry
+            if entry.kind == "info":
+                self._infos.setdefault(entry.name, {})[target.labels] = None
                 continue
-            if target.entry.unless in present:
+            if entry.unless in present or first[entry.metric] != target.rank:
                 continue
-            value = _combined(target.entry, raw)
+            value = _combined(entry, raw)
             if not math.isfinite(value) or (target.grows and value < 0 and not target.metric.endswith(".sum")):
-                self._say_once(f"{target.entry.name} is {value:g}: left out", result)
+                self._say_once(f"{entry.name} is {value:g}: left out", result)
                 continue
             key = (target.metric, target.labels)
             values[key] = values.get(key, 0.0) + value
@@ -130,10 +172,29 @@ class PageReader:
                 grows.add(key)
         return values, grows
 
+    def _first_to_say(self, folded: Iterable[_Target], present: Collection[str]) -> dict[str, int]:
+        """Return metric → which of the page's engines it is taken from."""
+        first: dict[str, int] = {}
+        for target in folded:
+            if target.entry.unless not in present:
+                metric = target.entry.metric
+                first[metric] = min(first.get(metric, target.rank), target.rank)
+        return first
+
     def _derive(self, values: Mapping[tuple[str, Labels], float]) -> Derived:
+        """Return what every engine on the page says in labels; the first to say something is believed."""
         infos = {name: [dict(labels) for labels in found] for name, found in self._infos.items()}
         plain = {metric: value for (metric, labels), value in values.items() if not labels}
-        return self.engine.derive(infos, plain, self.flags)
+        found: dict[str, float] = {}
+        notices: list[str] = []
+        for engine in self._engines:
+            derived = engine.derive(infos, {**plain, **found}, self.flags)
+            for metric, value in derived.values.items():
+                if metric not in plain:
+                    found.setdefault(metric, value)
+            self.tags.update({tag: text for tag, text in derived.tags.items() if engine is self.engine})
+            notices += derived.notices
+        return Derived(found, {}, tuple(notices))
 
     def _watch(self, counters: dict[tuple[str, Labels], float], start: float | None, result: PageResult) -> None:
         """Compare with the page before: a counter that went back, or another start time, is a restart."""
@@ -165,28 +226,41 @@ def reader_for(text: str, where: str) -> PageReader:
     names = series_names(text)
     if not names:
         raise SourceError(f"{where}: nothing in the answer is a metric ({text.lstrip()[:40]!r}…)")
-    engine = maps.detect(names)
-    if engine is None:
+    return reader_of(names, where)
+
+
+def reader_of(names: Sequence[str], where: str) -> PageReader:
+    """Return a reader for the engine that has these sample names. SourceError when none has."""
+    engines = maps.detect_all(names)
+    if not engines or engines[0].ROLE == "machine":
         shown = ", ".join(names[:_SHOWN_FAMILIES]) + (", …" if len(names) > _SHOWN_FAMILIES else "")
+        what = f"readings of a machine ({engines[0].ENGINE})" if engines else "of no engine known here"
         raise SourceError(
-            f"{where}: a metrics page, but of no engine known here: {len(names)} names ({shown}); "
-            f"expected {maps.expected()}"
+            f"{where}: a metrics page, but {what}: {len(names)} names ({shown}); expected {maps.expected()}"
         )
-    return PageReader(engine)
+    reader = PageReader(*engines)
+    known = set(names)
+    if spoken := maps.version_range(engines[0], known):
+        reader.tags["version"] = spoken
+    return reader
 
 
-def _by_sample_name(engine: EngineMap) -> dict[str, list[tuple[Entry, str]]]:
-    """Return sample name → the entries that read it, each with the histogram part it supplies."""
+def _by_sample_name(engines: Sequence[EngineMap]) -> tuple[dict[str, list[tuple[Entry, str]]], dict[str, int]]:
+    """Return sample name → the entries that read it, each with the histogram part it supplies; and whose each is."""
     found: dict[str, list[tuple[Entry, str]]] = {}
-    for entry in engine.MAP:
-        parts = _HISTOGRAM_PARTS if entry.kind == "histogram" else ("",)
-        for part in parts:
-            found.setdefault(entry.name + part.replace(".", "_"), []).append((entry, part))
-    return found
+    rank: dict[str, int] = {}
+    for index, engine in enumerate(engines):
+        for entry in engine.MAP:
+            if rank.setdefault(entry.name, index) != index:
+                continue
+            parts = _HISTOGRAM_PARTS if entry.kind == "histogram" else ("",)
+            for part in parts:
+                found.setdefault(entry.name + part.replace(".", "_"), []).append((entry, part))
+    return found, rank
 
 
 def _combined(entry: Entry, raw: list[float]) -> float:
-    if entry.combine == "max":
+    if entry.combine == "max" or entry.copies:
         return max(raw) * entry.scale
     total = math.fsum(raw) * entry.scale
     return total / len(raw) if entry.combine == "mean" else total

@@ -10,6 +10,8 @@ from typing import cast
 
 from kvscope.sources.maps._base import EngineMap
 
+_ROLES = ("engine", "cache", "machine")
+
 
 @cache
 def names() -> tuple[str, ...]:
@@ -23,11 +25,37 @@ def load(name: str) -> EngineMap:
     return cast(EngineMap, importlib.import_module(f"{__name__}.{name}"))
 
 
+def detect_all(sample_names: Collection[str]) -> tuple[EngineMap, ...]:
+    """Return the maps of everything that wrote on a page: engines first, then KV stores, then machine exporters."""
+    found = [engine for engine in map(load, names()) if engine.detect(sample_names)]
+    return tuple(sorted(found, key=lambda engine: _ROLES.index(engine.ROLE)))
+
+
 def detect(sample_names: Collection[str]) -> EngineMap | None:
-    """Return the map of the engine that a page with these sample names belongs to, or None."""
-    return next((found for found in map(load, names()) if found.detect(sample_names)), None)
+    """Return the map of the engine (or KV store) that a page with these sample names belongs to, or None."""
+    found = detect_all(sample_names)
+    return found[0] if found and found[0].ROLE != "machine" else None
 
 
 def expected() -> str:
     """Return what a page must hold to be known, for an error message."""
-    return " or ".join(load(name).EXPECTS for name in names())
+    engines = [load(name) for name in names()]
+    return "; ".join(f"{engine.ENGINE}: {engine.EXPECTS}" for engine in engines if engine.ROLE != "machine")
+
+
+def version_range(engine: EngineMap, sample_names: Collection[str]) -> str:
+    """Return the versions whose names these are, such as ``0.15-0.31`` or ``0.33+``; empty where names do not tell."""
+    present = [entry for entry in engine.MAP if _shown(entry.name, entry.kind) in sample_names]
+    low = max((entry.since for entry in present if entry.since), key=_order, default="")
+    high = min((entry.until for entry in present if entry.until), key=_order, default="")
+    if high:
+        return f"{low}-{high}" if low and _order(low) <= _order(high) else f"up to {high}"
+    return f"{low}+" if low else ""
+
+
+def _shown(name: str, kind: str) -> str:
+    return f"{name}_count" if kind == "histogram" else name
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 PageKind = Literal["counter", "gauge", "histogram", "info"]
+Role = Literal["engine", "cache", "machine"]
+"""What writes a page: an engine that serves requests, a KV store beside one, or a machine's exporter, which alone is
+no target: nothing about serving can be told from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +19,10 @@ class Entry:
 
     ``kind`` is the page's kind (a ``gauge`` called info carries labels only). ``combine`` says how the series that
     differ only in labels not in ``keep`` become one: ``sum`` for what adds up over engines, ``mean`` for shares,
-    ``max`` for settings. ``where`` picks series by label. Entries of one metric add up, unless ``unless`` names a
-    family whose presence makes this one an old alias of it. ``since`` and ``until`` bracket the versions seen with it
+    ``max`` for settings. Series that differ only in labels named in ``copies`` say the same (tensor-parallel ranks
+    that all count the same tokens): the largest of them is taken before others are added. ``where`` picks series by
+    label, ``labels`` are added to the sample. Entries of one metric add up, unless ``unless`` names a family whose
+    presence makes this one an old alias of it. ``since`` and ``until`` bracket the versions seen with it
     (empty: not known); ``condition`` is the flag or connector without which it is absent or stays 0.
     """
 
@@ -26,8 +32,10 @@ class Entry:
     unit: str = ""
     scale: float = 1.0
     combine: Literal["sum", "mean", "max"] = "sum"
+    copies: tuple[str, ...] = ()
     where: tuple[tuple[str, str], ...] = ()
     keep: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
     unless: str = ""
     since: str = ""
     until: str = ""
@@ -48,6 +56,7 @@ class EngineMap(Protocol):
     """A module of this folder. ``IDENTITY`` turns labels of its series into tags (``model_name`` → ``model``)."""
 
     ENGINE: str
+    ROLE: Role
     EXPECTS: str
     MAP: Sequence[Entry]
     IDENTITY: Mapping[str, str]
@@ -66,3 +75,24 @@ class EngineMap(Protocol):
 
         ``flags`` holds what is known of the command line: nothing, for an engine on another machine.
         """
+
+
+@runtime_checkable
+class HasSide(Protocol):
+    """A map whose engine says in a JSON document what its page does not."""
+
+    SIDE_PATH: str
+    SIDE_FLAG: str
+    """The flag that turns the document on."""
+
+    def read_side(self, document: object) -> dict[str, float]:
+        """Return canonical values; a document of another shape gives none."""
+
+
+def number(labels: Mapping[str, str], name: str) -> float | None:
+    """Return a label's number; engines write ``None``, nothing or a word for what is not set."""
+    try:
+        found = float(labels[name])
+    except (KeyError, ValueError):
+        return None
+    return found if math.isfinite(found) else None

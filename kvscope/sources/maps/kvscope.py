@@ -8,6 +8,7 @@ from kvscope.sources.maps._base import Derived, Entry, PageKind
 from probes.catalog import CATALOG, Metric, prometheus_name
 
 ENGINE = "kvscope"
+ROLE = "engine"
 EXPECTS = "names starting with kvscope_"
 IDENTITY: dict[str, str] = {}
 VERSION_PATH = ""

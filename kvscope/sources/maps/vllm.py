@@ -1,21 +1,33 @@
-"""vLLM's page, V1 (0.9 to 0.33) and the names that V0 had; read in the sources and on pages of a running 0.32."""
+"""vLLM's page, 0.6 (V0) to 0.33 (V1); read in the sources and on pages of a running 0.32."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
-from kvscope.sources.maps._base import Derived, Entry
+from kvscope.sources.maps._base import Entry
+from kvscope.sources.maps._vllm_config import derive
+from kvscope.sources.maps._vllm_connectors import CONNECTORS
+
+__all__ = ["ENGINE", "EXPECTS", "FLAGS", "IDENTITY", "MAP", "ROLE", "VERSION_PATH", "derive", "detect"]
 
 ENGINE = "vllm"
+ROLE = "engine"
 EXPECTS = "names starting with vllm:"
 IDENTITY = {"model_name": "model"}
 VERSION_PATH = "/version"
 FLAGS = ("max-num-seqs",)
 
-_HISPARSE = "HiSparseConnector on a sparse-MLA model"
-_OFFLOAD = "OffloadingConnector"
-_TIERING = "OffloadingConnector with tiers"
+_SPEC = "speculative decoding"
+_RESIDENCY = "--kv-cache-metrics"
 _EVICTED_ONLY = "recorded at eviction only, for a sample of the blocks: a block that stays hot leaves no trace"
+
+_SOURCES = (
+    ("device", "device"),
+    ("host", "host"),
+    ("disk", "disk"),
+    ("p2p", "remote"),
+    ("external_unspecified", "remote"),
+)
 
 MAP = (
     # Work done.
@@ -94,6 +106,11 @@ MAP = (
         since="0.20",
     ),
     Entry("vllm:num_preemptions_total", "sched.preemptions", "counter", "events"),
+    Entry("vllm:num_requests_swapped", "sched.swapped", "gauge", "requests", until="0.8"),
+    Entry("vllm:admission_rejections_total", "sched.rejections", "counter", "requests", since="0.32"),
+    Entry("vllm:spec_decode_num_drafts_total", "spec.drafts", "counter", "rounds", since="0.9", condition=_SPEC),
+    Entry("vllm:spec_decode_num_draft_tokens_total", "spec.draft_tokens", "counter", "tokens", condition=_SPEC),
+    Entry("vllm:spec_decode_num_accepted_tokens_total", "spec.accepted_tokens", "counter", "tokens", condition=_SPEC),
     # KV memory; what cache_config_info adds is in derive().
     Entry(
         "vllm:kv_cache_usage_perc",
@@ -101,7 +118,7 @@ MAP = (
         "gauge",
         "ratio",
         combine="mean",
-        since="0.9.2",
+        since="0.9",
         caveat="0 to 1 in spite of its name; cached blocks nobody uses count as free",
     ),
     Entry(
@@ -115,47 +132,64 @@ MAP = (
     ),
     Entry("vllm:cache_config_info", "", "info", caveat="its labels change with the version"),
     Entry("process_start_time_seconds", "process.start_time", "gauge", "s", combine="max"),
-    # Tiers: absent or 0 without a connector, which is not a measured zero.
+    # The residency of blocks.
     Entry(
-        "vllm:hisparse_cache_hits_total",
-        "tier.hot_accesses",
-        "counter",
-        "rows",
-        since="0.32",
-        condition=_HISPARSE,
-        caveat="once per group of layers that share a selection; rows on resident pages are not counted",
+        "vllm:kv_block_lifetime_seconds",
+        "block.lifetime",
+        "histogram",
+        "s",
+        since="0.15",
+        condition=_RESIDENCY,
+        caveat=_EVICTED_ONLY,
     ),
     Entry(
-        "vllm:hisparse_cache_misses_total", "tier.cold_accesses", "counter", "rows", since="0.32", condition=_HISPARSE
+        "vllm:kv_block_idle_before_evict_seconds",
+        "block.idle",
+        "histogram",
+        "s",
+        since="0.15",
+        condition=_RESIDENCY,
+        caveat=_EVICTED_ONLY,
     ),
     Entry(
-        "vllm:hisparse_host_to_device_bytes_total",
-        "tier.bytes_in",
-        "counter",
-        "B",
-        since="0.32",
-        condition=_HISPARSE,
-        caveat="computed by the engine, not measured",
+        "vllm:kv_block_reuse_gap_seconds",
+        "block.reuse_gap",
+        "histogram",
+        "s",
+        since="0.15",
+        condition=_RESIDENCY,
+        caveat=_EVICTED_ONLY,
     ),
-    Entry("vllm:kv_offload_load_bytes_total", "tier.bytes_in", "counter", "B", since="0.24", condition=_OFFLOAD),
-    Entry("vllm:kv_offload_store_bytes_total", "tier.bytes_out", "counter", "B", since="0.24", condition=_OFFLOAD),
-    Entry(
-        "vllm:kv_offload_total_bytes_total",
-        "tier.bytes_in",
-        "counter",
-        "B",
-        where=(("transfer_type", "CPU_to_GPU"),),
-        unless="vllm:kv_offload_load_bytes_total",
-        condition=_OFFLOAD,
+    # Prompts by where their KV came from, at admission: another thing than the reads of a decode step.
+    *(
+        Entry(
+            "vllm:prompt_tokens_cached_by_source_total",
+            "prefix.hits_by_tier",
+            "counter",
+            "tokens",
+            where=(("source", source),),
+            labels=(("tier", tier),),
+            since="0.32",
+        )
+        for source, tier in _SOURCES
     ),
     Entry(
-        "vllm:kv_offload_total_bytes_total",
-        "tier.bytes_out",
+        "vllm:external_prefix_cache_queries_total",
+        "tier.queries",
         "counter",
-        "B",
-        where=(("transfer_type", "GPU_to_CPU"),),
-        unless="vllm:kv_offload_store_bytes_total",
-        condition=_OFFLOAD,
+        "tokens",
+        since="0.15",
+        caveat="stays 0 without a KV connector, which is not a measured zero",
+    ),
+    Entry("vllm:external_prefix_cache_hits_total", "tier.hits", "counter", "tokens", since="0.15"),
+    Entry(
+        "vllm:cpu_cache_usage_perc",
+        "tier.usage_ratio",
+        "gauge",
+        "ratio",
+        combine="mean",
+        labels=(("tier", "host"),),
+        until="0.8",
     ),
     # What a request saw.
     Entry(
@@ -200,76 +234,14 @@ MAP = (
     ),
     Entry("vllm:request_prefill_time_seconds", "latency.prefill_time", "histogram", "s"),
     Entry("vllm:request_decode_time_seconds", "latency.decode_time", "histogram", "s"),
+    Entry("vllm:request_inference_time_seconds", "latency.inference_time", "histogram", "s"),
+    Entry("vllm:request_prefill_kv_computed_tokens", "request.tokens_computed", "histogram", "tokens", since="0.15"),
     Entry("vllm:request_prompt_tokens", "request.tokens_in", "histogram", "tokens"),
     Entry("vllm:request_generation_tokens", "request.tokens_out", "histogram", "tokens"),
     Entry("vllm:request_num_preemptions", "request.preemptions", "histogram", "events", since="0.31"),
+    *CONNECTORS,
 )
 
 
 def detect(names: Collection[str]) -> bool:
     return any(name.startswith("vllm:") for name in names)
-
-
-def derive(
-    infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
-) -> Derived:
-    """Read pool sizes and settings from ``cache_config_info``, one series per engine core.
-
-    One block of a core's pool (the null block) never holds a request, and the usage is a share of the others. The
-    label ``kv_cache_memory_bytes`` is what was asked for: under ``num_gpu_blocks_override`` it says nothing about the
-    pool, so the bytes stay unknown then. In hybrid models the tokens are an approximation: usage counts blocks of
-    unequal size. The flag ``--max-num-seqs`` is a limit per core.
-    """
-    configs = infos.get("vllm:cache_config_info", ())
-    found, tags = _limit(flags, max(1, len(configs)))
-    if not configs:
-        return Derived(found, tags)
-    first = configs[0]
-    if "cache_dtype" in first:
-        tags["dtype"] = first["cache_dtype"]
-    if "enable_prefix_caching" in first:
-        tags["prefix_caching"] = "on" if first["enable_prefix_caching"] == "True" else "off"
-    block = _number(first, "effective_attention_block_size") or _number(first, "block_size")
-    if block:
-        found["kv.block_size"] = block
-    capacity = _capacity_tokens(configs, block)
-    if capacity is None:
-        return Derived(found, tags)
-    found["kv.capacity_tokens"] = capacity
-    usable = capacity - (block or 0.0) * len(configs)
-    usage = values.get("kv.usage_ratio")
-    if usage is not None:
-        found["kv.used_tokens"] = usage * usable
-    if _number(first, "num_gpu_blocks_override") is not None:
-        return Derived(found, tags, ("kv_cache_memory_bytes is not used: --num-gpu-blocks-override made the pool",))
-    sizes = [_number(config, "kv_cache_memory_bytes") for config in configs]
-    reserved = sum(size for size in sizes if size is not None)
-    if reserved and None not in sizes:
-        found["kv.reserved_bytes"] = reserved
-        found["kv.bytes_per_token_assumed"] = reserved / capacity
-        if usage is not None:
-            found["kv.resident_bytes"] = usage * usable * reserved / capacity
-    return Derived(found, tags)
-
-
-def _limit(flags: Mapping[str, str], cores: int) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the limit on running requests as a value and as a tag; the default of a server without the flag varies."""
-    limit = _number(flags, "max-num-seqs")
-    return ({}, {}) if not limit else ({"sched.max_running": limit * cores}, {"cap": f"{limit * cores:g}"})
-
-
-def _capacity_tokens(configs: Sequence[Mapping[str, str]], block: float | None) -> float | None:
-    """Return the tokens all cores' pools hold. ``kv_cache_size_tokens`` is per core, ``num_gpu_blocks`` of all."""
-    sizes = [_number(config, "kv_cache_size_tokens") for config in configs]
-    if sizes and None not in sizes:
-        return sum(size for size in sizes if size is not None)
-    blocks = max((_number(config, "num_gpu_blocks") or 0.0 for config in configs), default=0.0)
-    return blocks * block if blocks and block else None
-
-
-def _number(labels: Mapping[str, str], name: str) -> float | None:
-    """Return a label's number; vLLM writes ``None`` for what is not set."""
-    try:
-        return float(labels[name])
-    except (KeyError, ValueError):
-        return None
