@@ -80,7 +80,7 @@ class _Page:
     def wrap(self, words: str, style: str, first: str = "", indent: int = 2) -> None:
         """Wrapped words; ``first`` begins the first line and the others stand beneath its words."""
         room = max(self.width - indent - len(first), 12)
-        for index, line in enumerate(textwrap.wrap(" ".join(words.split()), room) or [""]):
+        for index, line in enumerate(textwrap.wrap(" ".join(words.split()), room, break_on_hyphens=False) or [""]):
             self.text.append(" " * indent + (first if index == 0 else " " * len(first)), style=DIM)
             self.text.append(line + "\n", style=style)
 
@@ -120,7 +120,7 @@ class _Page:
         """Another cause: its state, what it says, the number that decided."""
         evidence = rival.evidence
         self.text.append(f"  {rival.state:<12}", style=_STATE[rival.state])
-        lines = textwrap.wrap(rival.says, self.width - 14) or [""]
+        lines = textwrap.wrap(rival.says, self.width - 14, break_on_hyphens=False) or [""]
         self.text.append(f"\n{' ' * 14}".join(lines) + "\n", style=TEXT)
         if rival.state == "unmeasured":
             reason = evidence.missing or "no reading"

@@ -1,0 +1,122 @@
+"""Keys that change something: each becomes one order to the polling thread."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from textual.app import App
+
+from kvscope.finding import Diagnosis, Finding
+from kvscope.tui.poller import Order, Poller
+from kvscope.tui.screens.main import MainScreen
+from kvscope.view import View
+
+
+class Watched(Protocol):
+    """What the dashboard asks of a session; ``kvscope.session.Session`` is one."""
+
+    def poll(self) -> View: ...
+
+    def mark(self, name: str | None = None, tags: dict[str, str] | None = None) -> str: ...
+
+    def next_baseline(self) -> str: ...
+
+    def zoom(self, steps: int) -> str: ...
+
+    def set_paused(self, paused: bool) -> None: ...
+
+    def diagnose_now(self) -> Diagnosis: ...
+
+    def apply(self, finding_id: str) -> str: ...
+
+    def toggle_recording(self, path: Path | None = None) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Ordering(App[None]):
+    """The half of the application that talks to the session, through the poller and never directly."""
+
+    def __init__(self, session: Watched, interval_s: float) -> None:
+        super().__init__()
+        self.session = session
+        self.view: View | None = None
+        self._paused = False
+        self.poller = Poller(session, self.post_message, interval_s)
+
+    def _order(self, order: Order) -> None:
+        self.poller.ask(order)
+
+    def action_mark(self) -> None:
+        """Everything so far is the baseline; a new segment starts."""
+        self._order(self.session.mark)
+
+    def action_baseline(self) -> None:
+        """Compare with another segment."""
+        self._order(self.session.next_baseline)
+
+    def action_pause(self) -> None:
+        """Freeze or thaw the view; collecting goes on."""
+        self._paused = not self._paused
+        paused = self._paused
+
+        def order() -> str:
+            self.session.set_paused(paused)
+            return ""
+
+        self._order(order)
+
+    def action_diagnose(self) -> None:
+        """Ask all playbooks now."""
+
+        def order() -> str:
+            found = [
+                f for f in self.session.diagnose_now().findings if f.verdict in ("confirmed", "likely", "possible")
+            ]
+            return f"Diagnosed: {len(found)} finding{'s' if len(found) != 1 else ''}"
+
+        self._order(order)
+
+    def action_zoom(self, steps: int) -> None:
+        """Let the charts show a longer or shorter stretch of time."""
+        self._order(lambda: self.session.zoom(steps))
+
+    def action_record(self) -> None:
+        """Start or stop a recording."""
+        self._order(self.session.toggle_recording)
+
+    def action_apply(self) -> None:
+        """Ask, then apply the proposed experiment of the chosen finding."""
+        from kvscope.tui.screens.confirm import ConfirmScreen
+
+        finding = self._to_apply()
+        if self.view is None or finding is None or finding.experiment is None:
+            self.notify("No finding proposes a change that can be made from here.", timeout=4)
+            return
+        if not self.view.can_apply:
+            hint = finding.experiment.run or finding.experiment.change
+            self.notify(
+                f"Only the built-in engine can be changed from here. For yours: {hint}", timeout=8, markup=False
+            )
+            return
+        sets = "\n".join(f"{name} = {value}" for name, value in finding.experiment.set)
+        held = f"\nheld: {', '.join(finding.experiment.hold)}" if finding.experiment.hold else ""
+
+        def answer(yes: bool | None) -> None:
+            if yes:
+                self._order(lambda: self.session.apply(finding.id))
+
+        self.push_screen(ConfirmScreen(f"Apply: {finding.experiment.change}?", sets + held), answer)
+
+    def _to_apply(self) -> Finding | None:
+        """The chosen finding when it sets something, else the first that does."""
+        for screen in reversed(self.screen_stack):
+            finding = getattr(screen, "finding", None)
+            if isinstance(finding, Finding):
+                return finding if finding.experiment and finding.experiment.set else None
+        main = next((screen for screen in self.screen_stack if isinstance(screen, MainScreen)), None)
+        chosen = main.findings.chosen if main else None
+        candidates = [chosen] if chosen else []
+        candidates += list(self.view.findings) if self.view else []
+        return next((f for f in candidates if f.experiment and f.experiment.set), None)

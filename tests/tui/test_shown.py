@@ -1,0 +1,119 @@
+"""What the dashboard says: verdict first, unknowns with their remedy, every number of a finding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvscope.finding import Diagnosis
+from kvscope.signals.reading import Missing, Reading
+from kvscope.tui.app import KvscopeApp
+from kvscope.tui.finding_text import full, one_line
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels.headlines import change_of
+from kvscope.tui.panels.target import state_of
+from kvscope.tui.panels.verdict import quiet_words
+from kvscope.tui.widgets.canvas import Canvas
+from kvscope.view import Headline, Share, Trial, View
+from tests.tui.still import StillSession
+from tests.tui.views import UNSAID, empty_view, flagship, full_view, missing_view, other
+
+
+async def text_on(view: View, panel: str, size: tuple[int, int] = (160, 48)) -> str:
+    """Everything the canvases of a panel show."""
+    app = KvscopeApp(StillSession(view), interval_s=60)
+    async with app.run_test(size=size) as pilot:
+        app.poller.drain()
+        await pilot.pause()
+        canvases = app.screen.query_one(f"#{panel}", Panel).query(Canvas)
+        return "\n".join(canvas.render_line(y).text for canvas in canvases for y in range(canvas.size.height))
+
+
+async def test_the_verdict_answers_what_why_and_what_next() -> None:
+    text = await text_on(full_view(), "verdict", (120, 36))
+    what, why, following = text.splitlines()
+    assert "LIKELY" in what
+    assert "throughput did not move" in what
+    assert "collecting the KV" in why
+    assert "press a" in following
+
+
+async def test_an_experiment_under_way_tells_how_far_it_is() -> None:
+    trial = Trial("memory-down-throughput-flat", "kernels = block", 8.0, 30.0)
+    assert "kernels = block: 8 of 30 s" in await text_on(full_view(trial=trial), "verdict")
+
+
+async def test_what_the_session_is_doing_stands_under_the_verdict() -> None:
+    assert "connection refused" in await text_on(full_view(status="connection refused"), "verdict")
+
+
+async def test_an_unknown_accounting_says_what_would_supply_it() -> None:
+    text = await text_on(missing_view(), "accounting")
+    assert UNSAID.reason in text
+    assert UNSAID.remedy in text
+
+
+async def test_an_engine_that_knows_its_requests_but_not_its_steps_gets_the_request_s_time() -> None:
+    path = (Share("queue", "queue", 0.5), Share("prefill", "prefill", 0.2), Share("decode", "decode", 0.3))
+    whole = Headline("request_time", "One request", Reading(4.0, 0.1, "s"))
+    text = await text_on(replace(missing_view(), request_path=path, request_time=whole), "accounting")
+    assert "queue 50" in text
+    assert "4.00 s" in text
+
+
+@pytest.mark.parametrize("panel", ["trend", "sparse", "tiers", "layers"])
+async def test_an_empty_chart_is_a_sentence_and_not_an_empty_box(panel: str) -> None:
+    assert "Unknown: this engine" in await text_on(missing_view(), panel)
+    assert "No data yet" in await text_on(empty_view(), panel)
+
+
+async def test_a_headline_shows_value_error_baseline_and_change() -> None:
+    text = await text_on(full_view(), "headlines")
+    for part in ("71.3", "± 0.4", "MiB", "was 188.0", "▼ −62 % ✓", "▲ +10 % ✗", "≈ +1.7 %"):
+        assert part in text
+
+
+def test_good_and_bad_are_told_by_a_sign_too() -> None:
+    down = Headline("a", "a", Reading(1, 0, "s"), Reading(2, 0, "s"), -0.5, better=-1, sure=True)
+    assert change_of(down)[0].endswith("✓")
+    assert change_of(replace(down, better=1))[0].endswith("✗")
+    assert change_of(replace(down, sure=False))[0].startswith("≈")
+    assert change_of(replace(down, change=None, baseline=Missing("x")))[0] == "no baseline"
+
+
+def test_the_state_names_pause_end_silence_and_death() -> None:
+    view = full_view()
+    assert "live" in state_of(view)[0]
+    assert "paused" in state_of(replace(view, paused=True))[0]
+    assert "end of recording" in state_of(replace(view, ended=True, kind="recording"))[0]
+    assert "ended" in state_of(replace(view, ended=True, kind="ring"))[0]
+    assert "not answering" in state_of(replace(view, alive=False))[0]
+    assert "silent 12 s" in state_of(replace(view, stale_s=12.0))[0]
+
+
+def test_nothing_wrong_is_said_only_when_every_playbook_could_judge() -> None:
+    view = replace(full_view(), diagnosis=Diagnosis({}, (), ()))
+    assert "Nothing wrong found: all 14" in quiet_words(view)[1]
+    unsure = replace(view, diagnosis=Diagnosis({}, (), (other("needs_data", "x", "x"),)))
+    assert "1 of 14 playbooks need more data" in quiet_words(unsure)[1]
+
+
+@pytest.mark.parametrize("width", [40, 56, 76, 110])
+def test_a_finding_tells_everything_it_carries_and_fits_its_width(width: int) -> None:
+    text = full(flagship(), width, can_apply=True).plain
+    assert max(len(line) for line in text.splitlines()) <= width
+    joined = " ".join(text.split())
+    for part in (
+        "71.3 ± 0.4 MiB",
+        "−62 %",
+        "excluded",
+        "unmeasured",
+        "open",
+        "nvidia-ml-py",
+        "at most ×2.40",
+        "hold policy",
+    ):
+        assert part in joined
+    assert "kernels = block" in joined
+    assert len(one_line(flagship(), width).plain) <= width
