@@ -26,6 +26,7 @@ class Knobs:
     evict_share: float = 0.0
     sink_tokens: int = 32
     window_tokens: int = 128
+    min_read_tokens: int = 512
     promote_after: int = 0
     admission: str = "watermark"
     watermark: float = 0.02
@@ -44,7 +45,7 @@ class Knobs:
         for name in ("max_running", "prefill_chunk"):
             if getattr(self, name) < 1:
                 raise KnobError(f"knob {name} is {getattr(self, name)!r}, expected at least 1")
-        for name in ("sink_tokens", "window_tokens", "promote_after"):
+        for name in ("sink_tokens", "window_tokens", "min_read_tokens", "promote_after"):
             if getattr(self, name) < 0:
                 raise KnobError(f"knob {name} is {getattr(self, name)!r}, expected 0 or more")
 

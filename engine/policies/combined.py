@@ -24,7 +24,9 @@ class Combined:
     SPARSE = True
 
     def keep(self, knobs: Knobs, block_tokens: int) -> Keep | None:
-        return Keep(knobs.kept_share, knobs.sink_tokens, knobs.window_tokens, 1, block_tokens)
+        # A short context's share would be all sinks and window, with nothing left to choose.
+        least = max(1, -(-knobs.min_read_tokens // block_tokens))
+        return Keep(knobs.kept_share, knobs.sink_tokens, knobs.window_tokens, least, block_tokens)
 
     def place(self, importance: Tensor, knobs: Knobs, block_tokens: int) -> Tensor:
         layers, blocks, heads = importance.shape

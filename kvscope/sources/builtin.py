@@ -56,6 +56,7 @@ class BuiltinEngine:
             return cls(process, _wait_ready(process, log, tick or (lambda _: None)), log)
         except BaseException:
             _end(process)
+            log.close()
             raise
 
     def exit_code(self) -> int | None:
@@ -64,11 +65,12 @@ class BuiltinEngine:
 
     def last_words(self) -> str:
         """Return the end of what the engine wrote to stderr."""
-        return _tail(self._log)
+        return "" if self._log.closed else _tail(self._log)
 
     def stop(self, *, keep_recorder: bool = True) -> None:
         """End the engine in good order, or not, but end it. The flight recorder stays unless told otherwise."""
         _end(self._process)
+        self._log.close()
         if self.ring is not None and not keep_recorder:
             self.ring.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ def engine(
 ) -> Engine:
     """Build an engine whose pool holds ``pool_blocks`` blocks at full precision."""
     block_bytes = 2 * block_tokens * CONFIG.head_dim * 4 * CONFIG.layers * CONFIG.kv_heads
-    base = Knobs(sink_tokens=16, window_tokens=32, prefill_chunk=48)
+    base = Knobs(sink_tokens=16, window_tokens=32, min_read_tokens=16, prefill_chunk=48)
     return Engine(
         CONFIG,
         random_weights(CONFIG, seed),
