@@ -117,3 +117,11 @@ def test_a_finding_tells_everything_it_carries_and_fits_its_width(width: int) ->
         assert part in joined
     assert "kernels = block" in joined
     assert len(one_line(flagship(), width).plain) <= width
+
+
+async def test_before_the_first_sample_the_accounting_keeps_its_own_title() -> None:
+    app = KvscopeApp(StillSession(empty_view()), interval_s=60)
+    async with app.run_test(size=(120, 36)) as pilot:
+        app.poller.drain()
+        await pilot.pause()
+        assert "output token" in str(app.screen.query_one("#accounting").border_title)

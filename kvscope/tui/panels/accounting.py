@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from kvscope.signals.reading import Missing, Reading
 from kvscope.tui.panels._base import Panel
 from kvscope.tui.widgets.stacked_bar import StackedBar
-from kvscope.view import View
+from kvscope.view import Share, View
 
 
 class AccountingPanel(Panel):
@@ -20,14 +20,15 @@ class AccountingPanel(Panel):
         yield StackedBar()
 
     def show(self, view: View) -> None:
-        total, parts = view.token_time, view.accounting
-        if all(isinstance(part.share, Missing) for part in parts) and any(
-            not isinstance(part.share, Missing) for part in view.request_path
-        ):
+        total, parts, title = view.token_time, view.accounting, self.TITLE
+        if _unknown(parts) and not _unknown(view.request_path):
             total, parts = view.request_time, view.request_path
-        self.border_title = (
-            "Where a request's time goes (its engine tells no more)" if parts is view.request_path else self.TITLE
-        )
+            title = "Where a request's time goes (this engine tells no more)"
+        self.border_title = title
         now = total.now.value if total and isinstance(total.now, Reading) else None
         base = total.baseline.value if total and isinstance(total.baseline, Reading) else None
         self.query_one(StackedBar).show(parts, now, base)
+
+
+def _unknown(parts: tuple[Share, ...]) -> bool:
+    return all(isinstance(part.share, Missing) for part in parts)

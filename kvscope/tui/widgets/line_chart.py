@@ -113,6 +113,8 @@ class LineChart(Canvas):
 
     def _legend(self, row: Line, width: int) -> None:
         groups = [self._name_and_value(curve) for curve in self.picture.curves]
+        if sum(len(text) for group in groups for text, _ in group) + 3 * (len(groups) - 1) > width:
+            groups = [[(" ".join(text.split()) + " ", style) for text, style in group] for group in groups]
         room = width - sum(len(text) for group in groups for text, _ in group) - 3 * (len(groups) - 1)
         for group, curve in zip(groups, self.picture.curves, strict=True):
             for extra in self._levels_told(curve.trend):
