@@ -17,12 +17,15 @@ from engine.cache import KVCache
 from engine.forms.cold_int8 import CODE as COLD
 from engine.forms.hot import CODE as HOT
 from engine.kernels._base import DecodeBatch, Phases, Selection, Traffic
+from engine.kernels._prefetch import prefetch
 
 # Threads of this layer sleep between calls. A spinning layer would take the cores from torch's own threads.
 numba.config.THREADING_LAYER = "workqueue"
 
 # Finite, because fast mathematics may assume that no infinity occurs.
 LOWEST = np.float32(-1e30)
+# Pages between asking for a page and reading it.
+AHEAD = 2
 # Only the loops written as parallel ones are: each region costs a wake-up of every thread.
 PRANGE_ONLY = {"prange": True} | dict.fromkeys(
     ("comprehension", "inplace_binop", "numpy", "reduction", "setitem", "stencil"), False
@@ -122,16 +125,34 @@ def scale_scores(s, floats, first, tokens):  # type: ignore[no-untyped-def]
             s[g, t] *= floats[first + t]
 
 
+@numba.njit(cache=True)
+def lead_in(form, offset, tokens, dim):  # type: ignore[no-untyped-def]
+    """First row and number of rows, in rows of `rows_i8`, worth asking for before a page is read.
+
+    All of a cold page; of a hot one only the start, since the hardware follows the rest of so long a stream by itself.
+    """
+    if form == COLD:
+        return offset // dim, 2 * tokens + 8 * tokens // dim
+    return offset // dim, tokens if form == HOT else 0
+
+
 @numba.njit(cache=True, fastmath=True)
 def read_page(  # type: ignore[no-untyped-def]
-    form, offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_f32, rows_i8, floats
+    form, offset, n, tokens, soon, q, peak, total, acc, s, bits, powers, rows_f32, rows_i8, floats
 ):  # fmt: skip
-    """Fold the first n tokens of a page into the running soft maximum; q [g, d] is scaled already."""
-    dim = q.shape[1]
+    """Fold the first n tokens of a page into the running soft maximum; q [g, d] is scaled already.
+
+    Meanwhile the rows `soon` (first, number), of a page to be read later, are asked for.
+    """
+    dim, half = q.shape[1], soon[1] // 2
+    for i in range(half):
+        prefetch(rows_i8, soon[0] + i)
     if form == HOT:
         row = offset // (4 * dim)
         score_rows(q, rows_f32, row, n, s)
         soften(s, n, peak, total, acc, bits, powers)
+        for i in range(half, soon[1]):
+            prefetch(rows_i8, soon[0] + i)
         add_rows(s, rows_f32, row + tokens, n, acc)
     else:
         row, scales = offset // dim, offset // 4 + tokens * dim // 2
@@ -139,7 +160,26 @@ def read_page(  # type: ignore[no-untyped-def]
         scale_scores(s, floats, scales, n)
         soften(s, n, peak, total, acc, bits, powers)
         scale_scores(s, floats, scales + tokens, n)
+        for i in range(half, soon[1]):
+            prefetch(rows_i8, soon[0] + i)
         add_rows(s, rows_i8, row + tokens, n, acc)
+
+
+@numba.njit(cache=True)
+def starts(pairs, heads, lens, tokens, count, everything):  # type: ignore[no-untyped-def]
+    """Pages to read before each (request, kv head), int64 [pairs + 1]."""
+    start = np.zeros(pairs + 1, np.int64)
+    for pair in range(pairs):
+        b, h = pair // heads, pair % heads
+        start[pair + 1] = start[pair] + ((lens[b] + tokens - 1) // tokens if everything else count[b, h])
+    return start
+
+
+@numba.njit(cache=True, fastmath=True)
+def scale_query(q, scale, out):  # type: ignore[no-untyped-def]
+    for g in range(q.shape[0]):
+        for i in range(q.shape[1]):
+            out[g, i] = q[g, i] * scale
 
 
 @numba.njit(cache=True, fastmath=True)
@@ -170,10 +210,7 @@ def attend_pages(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """q, out [B, H, G, D]; index, count as in Selection, unless `everything`; read int64 [lanes, 3] is written."""
     requests, heads, group, dim = q.shape
-    start = np.zeros(requests * heads + 1, np.int64)
-    for pair in range(requests * heads):
-        b, h = pair // heads, pair % heads
-        start[pair + 1] = start[pair] + ((lens[b] + tokens - 1) // tokens if everything else count[b, h])
+    start = starts(requests * heads, heads, lens, tokens, count, everything)
     peak = np.full((requests * heads, lanes, group), LOWEST, np.float32)
     total = np.zeros((requests * heads, lanes, group), np.float32)
     acc = np.zeros((requests * heads, lanes, group, dim), np.float32)
@@ -187,17 +224,19 @@ def attend_pages(  # type: ignore[no-untyped-def]
         for pair in range(requests * heads):
             low, high = max(first, start[pair]) - start[pair], min(last, start[pair + 1]) - start[pair]
             b, h = pair // heads, pair % heads
-            for g in range(group if low < high else 0):
-                for i in range(dim):
-                    mine[g, i] = q[b, h, g, i] * scale
+            if low < high:
+                scale_query(q[b, h], scale, mine)
             top, sums, sofar = peak[pair, lane], total[pair, lane], acc[pair, lane]
             for j in range(low, high):
                 place = j if everything else index[b, h, j]
-                block = table[b, place]
-                form, n = page_form[layer, block, h], min(tokens, lens[b] - place * tokens)
+                block, n = table[b, place], min(tokens, lens[b] - place * tokens)
+                form = page_form[layer, block, h]
+                soon = min(j + AHEAD, high - 1)
+                later = table[b, soon if everything else index[b, h, soon]]
+                lead = lead_in(page_form[layer, later, h], page_offset[layer, later, h], tokens, dim)
                 if form in (HOT, COLD):
                     read_page(
-                        form, page_offset[layer, block, h], n, tokens, mine, top, sums, sofar, s, bits, powers,
+                        form, page_offset[layer, block, h], n, tokens, lead, mine, top, sums, sofar, s, bits, powers,
                         rows_f32, rows_i8, floats,
                     )  # fmt: skip
                     hot += form == HOT

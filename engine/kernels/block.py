@@ -94,9 +94,7 @@ def select_blocks(  # type: ignore[no-untyped-def]
     Scores are cut by blocks, so that every thread is busy whatever the lengths; choosing is a pass of its own.
     """
     requests, heads, group, dim = q.shape
-    start = np.zeros(requests * heads + 1, np.int64)
-    for pair in range(requests * heads):
-        start[pair + 1] = start[pair] + blocks[pair // heads]
+    start = _paged.starts(requests * heads, heads, blocks, 1, count, True)
     scores = np.empty(start[-1], np.float32)
     bits = scores.view(np.uint32)
     for lane in numba.prange(lanes):
