@@ -10,7 +10,7 @@ from kvscope.sources._base import Source
 def open_target(
     text: str, *, speed: float | None = None, timeout_s: float | None = None, machine: bool = False
 ) -> Source:
-    """Open an address (``host:port``, ``http://…``), a process id, or a file: flight recorder, recording, scrapes.
+    """Open an address (``host:port``, ``http://…``), a process id, or a file (recorder, recording, scrapes, trace).
 
     ``speed`` plays files at that many times real time instead of all at once. ``machine`` adds processor and GPU
     readings when the engine runs on this machine. SourceError when there is nothing to read behind the target,
@@ -42,6 +42,10 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
         from kvscope.sources.recording import RecordingSource
 
         return RecordingSource(path, speed=speed)
+    if kind == "trace":
+        from kvscope.sources.trace import TraceSource
+
+        return TraceSource(path)
     from kvscope.sources.series import SeriesSource
 
     return SeriesSource(path, speed=speed, single=kind == "page")

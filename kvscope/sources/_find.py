@@ -17,7 +17,7 @@ from probes.layout import MAGIC
 from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
 
-FileKind = Literal["ring", "recording", "series", "page"]
+FileKind = Literal["ring", "recording", "series", "page", "trace"]
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD = 4096
 
@@ -58,6 +58,8 @@ def kind_of_file(path: Path) -> FileKind:
         return "ring"
     if head.startswith(SQLITE_MAGIC) or f'"{KEY}"'.encode() in head.split(b"\n", 1)[0]:
         return "recording"
+    if _is_trace(head):
+        return "trace"
     if head.lstrip().startswith(b"{"):
         return "series"
     if not head.strip():
@@ -65,6 +67,14 @@ def kind_of_file(path: Path) -> FileKind:
     if b"\x00" in head or head.lstrip().startswith(b"<"):
         raise SourceError(f"{path}: neither a recording, nor a series of scrapes, nor a flight recorder")
     return "page"
+
+
+def _is_trace(head: bytes) -> bool:
+    """Whether a file starts as Chrome trace events do: by itself, as a list, or after the profiler's own header."""
+    start = head.lstrip()
+    if start.startswith(b"["):
+        return b'"ph"' in head
+    return start.startswith(b"{") and any(key in head for key in (b'"traceEvents"', b'"deviceProperties"'))
 
 
 def listening_ports(pids: set[int] | None = None) -> dict[int, int]:
