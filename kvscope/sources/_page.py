@@ -128,7 +128,7 @@ class PageReader:
             return self._intern(entry, entry.name, labels, grows=False)
         kept = {label: pairs[label] for label in entry.keep if label in pairs} | dict(entry.labels)
         if part == ".bucket":
-            kept["le"] = _bound(pairs.get("le", ""))
+            kept["le"] = _bound(pairs.get("le", ""), entry.scale)
         group = tuple(pair for pair in labels if pair[0] not in entry.copies) if entry.copies else ()
         return self._intern(
             entry, entry.metric + part, labels_of(**kept), group, grows=bool(part) or entry.kind == "counter"
@@ -162,7 +162,7 @@ class PageReader:
                 continue
             if entry.unless in present or first[entry.metric] != target.rank:
                 continue
-            value = _combined(entry, raw)
+            value = _combined(target, raw)
             if not math.isfinite(value) or (target.grows and value < 0 and not target.metric.endswith(".sum")):
                 self._say_once(f"{entry.name} is {value:g}: left out", result)
                 continue
@@ -259,10 +259,13 @@ def _by_sample_name(engines: Sequence[EngineMap]) -> tuple[dict[str, list[tuple[
     return found, rank
 
 
-def _combined(entry: Entry, raw: list[float]) -> float:
+def _combined(target: _Target, raw: list[float]) -> float:
+    entry = target.entry
+    # A histogram's buckets and count are numbers of values, whatever the values' unit.
+    scale = 1.0 if target.metric.endswith((".bucket", ".count")) else entry.scale
     if entry.combine == "max" or entry.copies:
-        return max(raw) * entry.scale
-    total = math.fsum(raw) * entry.scale
+        return max(raw) * scale
+    total = math.fsum(raw) * scale
     return total / len(raw) if entry.combine == "mean" else total
 
 
@@ -270,7 +273,7 @@ def _went_back(value: float, before: float | None) -> bool:
     return before is not None and value < before - abs(before) * _FLOAT_NOISE
 
 
-def _bound(text: str) -> str:
-    """Return a bucket bound in one spelling, whichever exporter wrote it (``1`` and ``1.0`` are one bound)."""
+def _bound(text: str, scale: float) -> str:
+    """Return a bucket's bound in the catalogue's unit and in one spelling (``1`` and ``1.0`` are one bound)."""
     value = float(text) if text else math.inf
-    return "+Inf" if value == math.inf else repr(value)
+    return "+Inf" if value == math.inf else repr(value * scale)

@@ -10,7 +10,7 @@ from typing import cast
 
 from kvscope.sources.maps._base import EngineMap
 
-_ROLES = ("engine", "cache", "machine")
+_ROLES = ("engine", "router", "cache", "machine")
 
 
 @cache
@@ -26,13 +26,13 @@ def load(name: str) -> EngineMap:
 
 
 def detect_all(sample_names: Collection[str]) -> tuple[EngineMap, ...]:
-    """Return the maps of everything that wrote on a page: engines first, then KV stores, then machine exporters."""
+    """Return the maps of everything that wrote on a page: engines first, then routers, KV stores and exporters."""
     found = [engine for engine in map(load, names()) if engine.detect(sample_names)]
     return tuple(sorted(found, key=lambda engine: _ROLES.index(engine.ROLE)))
 
 
 def detect(sample_names: Collection[str]) -> EngineMap | None:
-    """Return the map of the engine (or KV store) that a page with these sample names belongs to, or None."""
+    """Return the map of the engine (or router, or KV store) that a page with these sample names belongs to, or None."""
     found = detect_all(sample_names)
     return found[0] if found and found[0].ROLE != "machine" else None
 
@@ -49,7 +49,9 @@ def version_range(engine: EngineMap, sample_names: Collection[str]) -> str:
     low = max((entry.since for entry in present if entry.since), key=_order, default="")
     high = min((entry.until for entry in present if entry.until), key=_order, default="")
     if high:
-        return f"{low}-{high}" if low and _order(low) <= _order(high) else f"up to {high}"
+        if not low or _order(low) > _order(high):
+            return f"up to {high}"
+        return low if low == high else f"{low}-{high}"
     return f"{low}+" if low else ""
 
 

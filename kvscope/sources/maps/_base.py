@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 PageKind = Literal["counter", "gauge", "histogram", "info"]
-Role = Literal["engine", "cache", "machine"]
-"""What writes a page: an engine that serves requests, a KV store beside one, or a machine's exporter, which alone is
-no target: nothing about serving can be told from it."""
+Role = Literal["engine", "router", "cache", "machine"]
+"""What writes a page: an engine that serves requests, a router before engines, a KV store beside them, or a machine's
+exporter, which alone is no target: nothing about serving can be told from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +96,15 @@ def number(labels: Mapping[str, str], name: str) -> float | None:
     except (KeyError, ValueError):
         return None
     return found if math.isfinite(found) else None
+
+
+def tokens_of_blocks(values: Mapping[str, float]) -> dict[str, float]:
+    """Return tokens where a page counts blocks: an upper bound, since a request's last block is rarely full."""
+    size = values.get("kv.block_size")
+    if not size:
+        return {}
+    return {
+        f"kv.{what}_tokens": values[f"kv.{what}_blocks"] * size
+        for what in ("capacity", "used")
+        if f"kv.{what}_blocks" in values and f"kv.{what}_tokens" not in values
+    }

@@ -118,7 +118,7 @@ MAP = (
         "gauge",
         "ratio",
         combine="mean",
-        since="0.9",
+        since="0.9.2",
         caveat="0 to 1 in spite of its name; cached blocks nobody uses count as free",
     ),
     Entry(

@@ -1,0 +1,79 @@
+"""NVIDIA's DCGM exporter: GPU readings beside an engine. Alone it says nothing about serving, so it is no target."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kvscope.sources.maps._base import Derived, Entry
+
+ENGINE = "dcgm"
+ROLE = "machine"
+EXPECTS = "names starting with DCGM_FI_"
+IDENTITY: dict[str, str] = {}
+VERSION_PATH = ""
+FLAGS = ()
+
+_GPU = ("gpu",)
+_PROFILING = "profiling fields: not on every GPU, and not while a profiler holds the counters"
+_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+_DRAM = "DCGM_FI_PROF_DRAM_ACTIVE"
+
+MAP = (
+    Entry(_ACTIVE, "gpu.util", "gauge", "ratio", combine="mean", keep=_GPU, condition=_PROFILING),
+    Entry(
+        "DCGM_FI_DEV_GPU_UTIL", "gpu.util", "gauge", "percent", scale=0.01, combine="mean", keep=_GPU, unless=_ACTIVE
+    ),
+    Entry(
+        _DRAM,
+        "gpu.mem_bw_util",
+        "gauge",
+        "ratio",
+        combine="mean",
+        keep=_GPU,
+        condition=_PROFILING,
+        caveat="share of cycles, not of peak bytes",
+    ),
+    Entry(
+        "DCGM_FI_DEV_MEM_COPY_UTIL",
+        "gpu.mem_bw_util",
+        "gauge",
+        "percent",
+        scale=0.01,
+        combine="mean",
+        keep=_GPU,
+        unless=_DRAM,
+    ),
+    Entry(
+        "DCGM_FI_PROF_SM_ACTIVE",
+        "gpu.sm_active",
+        "gauge",
+        "ratio",
+        combine="mean",
+        keep=_GPU,
+        condition="off in the default list of counters",
+    ),
+    Entry(
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        "gpu.tensor_active",
+        "gauge",
+        "ratio",
+        combine="mean",
+        keep=_GPU,
+        condition=_PROFILING,
+    ),
+    Entry("DCGM_FI_DEV_FB_USED", "gpu.mem_used", "gauge", "MiB", scale=float(1 << 20), keep=_GPU),
+    Entry("DCGM_FI_DEV_POWER_USAGE", "gpu.power", "gauge", "W", keep=_GPU),
+    Entry("DCGM_FI_PROF_PCIE_RX_BYTES", "gpu.pcie_rx", "gauge", "B/s", keep=_GPU, condition=_PROFILING),
+    Entry("DCGM_FI_PROF_PCIE_TX_BYTES", "gpu.pcie_tx", "gauge", "B/s", keep=_GPU, condition=_PROFILING),
+)
+
+
+def detect(names: Collection[str]) -> bool:
+    return any(name.startswith("DCGM_FI_") for name in names)
+
+
+def derive(
+    infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
+) -> Derived:
+    """Nothing is said in labels."""
+    return Derived()

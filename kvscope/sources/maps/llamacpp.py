@@ -1,0 +1,97 @@
+"""llama.cpp's server (``--metrics``, and ``--slots`` for the pool); read in its documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kvscope.sources.maps._base import Derived, Entry, number
+
+ENGINE = "llama.cpp"
+ROLE = "engine"
+EXPECTS = "names starting with llamacpp:"
+IDENTITY: dict[str, str] = {}
+VERSION_PATH = ""
+FLAGS = ("parallel",)
+SIDE_PATH = "/slots"
+SIDE_FLAG = "--slots"
+
+_RATE = "tokens per second of the last report, in spite of its name: the counters say more"
+_OLD = "old builds only: newer ones say it in /slots"
+
+MAP = (
+    Entry("llamacpp:tokens_predicted_total", "tokens.generated", "counter", "tokens"),
+    Entry("llamacpp:prompt_tokens_total", "tokens.prefilled", "counter", "tokens", caveat="computed ones only"),
+    Entry("llamacpp:prompt_seconds_total", "time.prefill_requests", "counter", "s"),
+    Entry("llamacpp:tokens_predicted_seconds_total", "time.decode_requests", "counter", "s"),
+    Entry("llamacpp:requests_processing", "sched.running", "gauge", "requests"),
+    Entry("llamacpp:requests_deferred", "sched.waiting", "gauge", "requests", caveat="wait for a slot"),
+    Entry("llamacpp:n_decode_total", "batch.steps", "counter", "steps"),
+    Entry(
+        "llamacpp:n_tokens_max",
+        "batch.longest_context",
+        "gauge",
+        "tokens",
+        combine="max",
+        caveat="declared a counter: it is a high-water mark",
+    ),
+    Entry("llamacpp:spec_decode_num_drafts_total", "spec.drafts", "counter", "rounds"),
+    Entry("llamacpp:spec_decode_num_draft_tokens_total", "spec.draft_tokens", "counter", "tokens"),
+    Entry("llamacpp:spec_decode_num_accepted_tokens_total", "spec.accepted_tokens", "counter", "tokens"),
+    Entry(
+        "llamacpp:kv_cache_usage_ratio",
+        "kv.usage_ratio",
+        "gauge",
+        "ratio",
+        combine="mean",
+        condition="an old build",
+        caveat=_OLD,
+    ),
+    Entry("llamacpp:kv_cache_tokens", "kv.used_tokens", "gauge", "tokens", condition="an old build", caveat=_OLD),
+)
+
+
+def detect(names: Collection[str]) -> bool:
+    return any(name.startswith("llamacpp:") for name in names)
+
+
+def derive(
+    infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
+) -> Derived:
+    """Take the number of slots from the command line where ``/slots`` does not tell it, and the share of the pool."""
+    found: dict[str, float] = {}
+    slots = number(flags, "parallel")
+    if slots and "sched.max_running" not in values:
+        found["sched.max_running"] = slots
+    used, capacity = values.get("kv.used_tokens"), values.get("kv.capacity_tokens")
+    if capacity and used is not None and "kv.usage_ratio" not in values:
+        found["kv.usage_ratio"] = min(1.0, used / capacity)
+    return Derived(found)
+
+
+def read_side(document: object) -> dict[str, float]:
+    """Read ``/slots``: one entry a slot. Tokens held are known only where a build says how long a slot's prompt is."""
+    slots = [slot for slot in document if isinstance(slot, dict)] if isinstance(document, list) else []
+    sizes = [_tokens(slot, "n_ctx") for slot in slots]
+    if not sizes or None in sizes:
+        return {}
+    found = {
+        "kv.capacity_tokens": sum(size for size in sizes if size is not None),
+        "sched.max_running": float(len(slots)),
+    }
+    held = [_held(slot) for slot in slots if slot.get("is_processing")]
+    if None not in held:
+        found["kv.used_tokens"] = sum(tokens for tokens in held if tokens is not None)
+    return found
+
+
+def _held(slot: Mapping[str, object]) -> float | None:
+    prompt = _tokens(slot, "n_prompt_tokens")
+    after = slot.get("next_token")
+    first = after[0] if isinstance(after, list) and after else after
+    decoded = _tokens(first, "n_decoded") if isinstance(first, dict) else 0.0
+    return None if prompt is None or decoded is None else prompt + decoded
+
+
+def _tokens(slot: Mapping[str, object], name: str) -> float | None:
+    found = slot.get(name)
+    return float(found) if isinstance(found, int | float) and found >= 0 else None
