@@ -6,15 +6,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kvscope.errors import SourceError
-from kvscope.sources import maps
-from kvscope.sources._prometheus import Parser, series_names
+from kvscope.sources._prometheus import Parser
 from kvscope.sources.maps._base import Derived, EngineMap, Entry
 from probes.catalog import CATALOG
 from probes.sample import Labels, Sample, labels_of
 
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
-_SHOWN_FAMILIES = 5
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
 _FLOAT_NOISE = 1e-9
 """An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
@@ -215,34 +212,6 @@ class PageReader:
         if notice not in self._said and len(self._said) < 100:
             self._said.add(notice)
             result.notices.append(notice)
-
-
-def reader_for(text: str, where: str) -> PageReader:
-    """Return a reader for the engine that wrote this page. SourceError, with what was seen, when none did."""
-    if not text.strip():
-        raise SourceError(f"{where}: the page is empty; expected {maps.expected()}")
-    if text.lstrip()[:1] == "<":
-        raise SourceError(f"{where}: the answer is HTML, not a metrics page; expected {maps.expected()}")
-    names = series_names(text)
-    if not names:
-        raise SourceError(f"{where}: nothing in the answer is a metric ({text.lstrip()[:40]!r}…)")
-    return reader_of(names, where)
-
-
-def reader_of(names: Sequence[str], where: str) -> PageReader:
-    """Return a reader for the engine that has these sample names. SourceError when none has."""
-    engines = maps.detect_all(names)
-    if not engines or engines[0].ROLE == "machine":
-        shown = ", ".join(names[:_SHOWN_FAMILIES]) + (", …" if len(names) > _SHOWN_FAMILIES else "")
-        what = f"readings of a machine ({engines[0].ENGINE})" if engines else "of no engine known here"
-        raise SourceError(
-            f"{where}: a metrics page, but {what}: {len(names)} names ({shown}); expected {maps.expected()}"
-        )
-    reader = PageReader(*engines)
-    known = set(names)
-    if spoken := maps.version_range(engines[0], known):
-        reader.tags["version"] = spoken
-    return reader
 
 
 def _by_sample_name(engines: Sequence[EngineMap]) -> tuple[dict[str, list[tuple[Entry, str]]], dict[str, int]]:

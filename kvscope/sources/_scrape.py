@@ -12,8 +12,9 @@ from kvscope.errors import SourceError, UsageError
 from kvscope.sources._base import Description, Poll
 from kvscope.sources._fetch import FetchError, fetch
 from kvscope.sources._flags import flags_of, local_pid
-from kvscope.sources._page import reader_for
 from kvscope.sources._pagelog import PageLog
+from kvscope.sources._reader import reader_for
+from kvscope.sources.maps._base import HasSide
 
 TIMEOUT_S = 3.0
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?")
@@ -64,11 +65,12 @@ class ScrapeSource:
         self._get = get
         self._pid_of = pid_of
         self.pid: int | None = None
+        self._told_side = False
         text = get(self.url, timeout_s)
         self._last_t = wall()
         self._log = PageLog(reader_for(text, self.url))
         self._look_beside()
-        self._log.page(text, self._last_t)
+        self._log.page(text, self._last_t, self._side())
         self._fresh = True
 
     def describe(self) -> Description:
@@ -87,7 +89,7 @@ class ScrapeSource:
         else:
             if not self._log.answered:
                 self._look_beside()
-            self._log.page(text, self._now())
+            self._log.page(text, self._now(), self._side())
         return self._log.take()
 
     def close(self) -> None:
@@ -97,6 +99,26 @@ class ScrapeSource:
         # A wall clock set back must not send samples back: the store drops what is older than its newest.
         self._last_t = max(self._last_t, self._wall())
         return self._last_t
+
+    def _side(self) -> dict[str, float]:
+        """Return what the engine says in a JSON document beside its page, where it has one and it is turned on."""
+        engine = self._log.reader.engine
+        if not isinstance(engine, HasSide):
+            return {}
+        try:
+            found = engine.read_side(json.loads(self._get(self._beside(engine.SIDE_PATH), self._timeout_s)))
+        except (SourceError, ValueError, RecursionError):
+            found = {}
+        if not found and not self._told_side:
+            self._told_side = True
+            self._log.notice(
+                f"{engine.SIDE_PATH} does not answer (start the server with {engine.SIDE_FLAG}): the pool is unknown"
+            )
+        return found
+
+    def _beside(self, path: str) -> str:
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
     def _look_beside(self) -> None:
         """Learn what the page does not say, now and again when a silent engine answers: it may be another one."""
@@ -110,11 +132,10 @@ class ScrapeSource:
         path = self._log.reader.engine.VERSION_PATH
         if not path:
             return
-        parts = urlsplit(self.url)
         try:
-            found = json.loads(self._get(urlunsplit((parts.scheme, parts.netloc, path, "", "")), self._timeout_s))
+            found = json.loads(self._get(self._beside(path), self._timeout_s))
             version = found["version"]
-        except (SourceError, ValueError, KeyError, TypeError):
+        except (SourceError, ValueError, KeyError, TypeError, RecursionError):
             return
         if isinstance(version, str):
             self._log.reader.tags["version"] = version[:64]

@@ -15,8 +15,8 @@ from kvscope.sources._base import Description, Poll
 from kvscope.sources._fetch import PAGE_LIMIT
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
-from kvscope.sources._page import reader_for
 from kvscope.sources._pagelog import PageLog
+from kvscope.sources._reader import reader_for
 
 
 class _Scrape(NamedTuple):

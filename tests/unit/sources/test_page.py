@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvscope.errors import SourceError
-from kvscope.sources._page import PageReader, PageResult, reader_for
+from kvscope.sources._page import PageReader, PageResult
+from kvscope.sources._reader import reader_for
 from kvscope.sources.maps import vllm
 from probes.catalog import CATALOG, prometheus_name
 
