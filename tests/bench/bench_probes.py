@@ -1,14 +1,16 @@
-"""What probes cost: `python -m tests.bench.bench_probes [--rounds N] [--steps S]`.
+"""What probes cost: `python -m tests.bench.bench_probes [--steps N]`.
 
-Throughput with the flight recorder on and off, in short interleaved rounds of one process under one load (the shipped
-model, compressed, block kernels: the shortest steps, so the largest share), as the median of the rounds' ratios. The
-cost of a probe point that is off: how often one is passed in a step times what passing it takes.
+One process, one load (the shipped model, compressed, block kernels: the shortest steps, so the largest share), the
+flight recorder on for one decode step and off for the next. Throughput on / off is the ratio of the median step times;
+its interval comes from resampling pairs of neighbouring steps. Then the cost of a probe point that is off: how often
+one is passed in a step times what passing it takes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -37,10 +39,9 @@ CLOCKS_PER_STEP = 10
 
 
 def main() -> int:
-    """Print the table; exit code 1 when probes cost more than two per cent."""
+    """Print the figures; exit code 1 when probes cost more than two per cent."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=61)
-    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=3000)
     options = parser.parse_args()
     torch.set_num_threads(2)
     config, model = load_shipped()
@@ -49,21 +50,18 @@ def main() -> int:
     engine.warm_up()
     load = RecallLoad(Load(clients=12, documents=2, document_tokens=3840, new_tokens=96))
     instruments = _instruments(config.layers)
-    _run(engine, load, 300)
-    ratios = []
-    for number in range(options.rounds):
-        pair = {}
-        for on in (number % 2 == 0, number % 2 == 1):
-            engine.probe = instruments if on else None
-            pair[on] = _run(engine, load, options.steps)
-        ratios.append(pair[True][0] / pair[False][0])
-    engine.probe = None
-    step_s = _run(engine, load, options.steps)[1]
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"throughput with probes on / off: median {middle:.4f} (quartiles {low:.4f} to {high:.4f})")
-    print(f"  over {options.rounds} pairs of {options.steps} decode steps each")
-    print(_off_cost(config.layers, step_s))
-    return int(middle < 0.98)
+    _pairs(engine, load, instruments, 150)
+    pairs = _pairs(engine, load, instruments, options.steps // 2)
+    ratio = _ratio(pairs)
+    draws = sorted(_ratio(random.choices(pairs, k=len(pairs))) for _ in range(300))
+    print(f"throughput with probes on / off: {ratio:.4f} (95 % interval {draws[7]:.4f} to {draws[292]:.4f})")
+    print(f"  from {len(pairs)} pairs of decode steps, {1000 * statistics.median(off for _, off in pairs):.2f} ms each")
+    print(_off_cost(config.layers, statistics.median(off for _, off in pairs)))
+    return int(ratio < 0.98)
+
+
+def _ratio(pairs: list[tuple[float, float]]) -> float:
+    return statistics.median(off for _, off in pairs) / statistics.median(on for on, _ in pairs)
 
 
 def _instruments(layers: int) -> Instruments:
@@ -72,19 +70,26 @@ def _instruments(layers: int) -> Instruments:
     return Instruments(Recorder(ring, columns(layers), REQUEST_COLUMNS), {name: Histogram() for name in LATENCIES})
 
 
-def _run(engine: Engine, load: RecallLoad, steps: int) -> tuple[float, float]:
-    """Tokens per second and seconds per step over ``steps`` steps that only decode; prefill steps are not counted."""
-    tokens, took, done = 0, 0.0, 0
-    while done < steps:
-        load.top_up(engine)
-        prefilling = bool(engine.scheduler.waiting) and len(engine.scheduler.running) < engine.knobs.max_running
-        before, started = engine.tokens_generated, perf_counter()
-        engine.step()
-        if not prefilling:
-            took += perf_counter() - started
-            tokens += engine.tokens_generated - before
-            done += 1
-    return tokens / took, took / steps
+def _pairs(engine: Engine, load: RecallLoad, instruments: Instruments, count: int) -> list[tuple[float, float]]:
+    """Seconds of ``count`` neighbouring decode steps with probes on and off, in turns which comes first."""
+    pairs = []
+    while len(pairs) < count:
+        first = len(pairs) % 2 == 0
+        one, other = (_step(engine, load, instruments if on else None) for on in (first, not first))
+        if one is not None and other is not None:
+            pairs.append((one, other) if first else (other, one))
+    return pairs
+
+
+def _step(engine: Engine, load: RecallLoad, probe: Instruments | None) -> float | None:
+    """Seconds of one step, or None when it did more than decode a full batch."""
+    load.top_up(engine)
+    full = len(engine.scheduler.running) == engine.knobs.max_running
+    engine.probe = probe
+    started = perf_counter()
+    ended = engine.step()
+    took = perf_counter() - started
+    return took if full and not ended else None
 
 
 def _off_cost(layers: int, step_s: float) -> str:
