@@ -13,8 +13,8 @@ from probes.sample import Labels
 
 BINS = 120
 WINDOWS_S = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0)
-LONGEST_BY_ITSELF = 5
-"""Index of the longest window chosen without being asked for."""
+BY_ITSELF = (1, 5)
+"""Indexes of the shortest and the longest window chosen without being asked for; a short one would never rest."""
 
 Told = Callable[[str], Reading | Missing]
 """Computes a signal by name, over the baseline or over now."""
@@ -250,7 +250,8 @@ class Charts:
 def window_for(needed_s: float, zoom: int = 0) -> float:
     """The window that holds ``needed_s``, ``zoom`` steps longer or shorter."""
     fits = next((at for at, size in enumerate(WINDOWS_S) if size >= needed_s), len(WINDOWS_S) - 1)
-    return WINDOWS_S[min(max(min(fits, LONGEST_BY_ITSELF) + zoom, 0), len(WINDOWS_S) - 1)]
+    by_itself = min(max(fits, BY_ITSELF[0]), BY_ITSELF[1])
+    return WINDOWS_S[min(max(by_itself + zoom, 0), len(WINDOWS_S) - 1)]
 
 
 def _share(top: float | None, bottom: float | None) -> float | None:

@@ -74,7 +74,7 @@ _RAMP = (
     (0xC8, 0xB8, 0x66),
     (0xFD, 0xE7, 0x45),
 )
-RAMP_STEPS = 48
+RAMP_STEPS = 24
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import Color
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -63,6 +64,7 @@ class Canvas(Widget):
         self._rows: list[Line] = []
         self._strips: dict[int, Strip] = {}
         self._ground: Style | None = None
+        self._behind: Color | None = None
         self.repainted_cells = 0
         """Cells asked to be painted again since the start (read by tests and the benchmark)."""
 
@@ -110,7 +112,7 @@ class Canvas(Widget):
     def notify_style_update(self) -> None:
         """Colours of the theme changed: strips carry the ground, so they are stale."""
         self._strips.clear()
-        self._ground = None
+        self._ground = self._behind = None
         super().notify_style_update()
 
     def render_line(self, y: int) -> Strip:
@@ -131,8 +133,10 @@ class Canvas(Widget):
         third of a tick's cost. Filters (NO_COLOR among them) are applied as there.
         """
         strips = [self.render_line(y) for y in crop.line_range]
+        if self._behind is None:
+            self._behind = self.background_colors[1]
         for line_filter in self.get_line_filters():
-            strips = [strip.apply_filter(line_filter, self.background_colors[1]) for strip in strips]
+            strips = [strip.apply_filter(line_filter, self._behind) for strip in strips]
         if crop.column_span != (0, self.size.width):
             strips = [strip.crop(crop.x, crop.right) for strip in strips]
         return strips
