@@ -30,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._options import settings_of
     from kvscope.commands._watch import collect, exit_code, load_playbooks, segment_pair
     from kvscope.diagnose import diagnose
+    from kvscope.signals.replicas import outliers
     from kvscope.sources import open_target
     from kvscope.store import Store
 
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         description = source.describe()
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
     found = diagnose(store, books, description, *pair, include_silent=options.all)
-    found = replace(found, notices=(*notices, *found.notices))
+    found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
     for notice in notices:
         print(f"kvscope: {notice}", file=sys.stderr)
     print(render(found))

@@ -32,6 +32,9 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
 
     if text.isdecimal() and not Path(text).exists():
         return _ring(_find.ring_of_pid(int(text)))
+    fleet = _fleet(text, timeout_s)
+    if fleet is not None:
+        return fleet
     if _scrape.is_url(text) and not Path(text).exists():
         return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S)
     path = Path(text).expanduser()
@@ -49,6 +52,19 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
     from kvscope.sources.series import SeriesSource
 
     return SeriesSource(path, speed=speed, single=kind == "page")
+
+
+def _fleet(text: str, timeout_s: float | None) -> Source | None:
+    """Return a source of several engines when the target names them: a Prometheus, or addresses with commas."""
+    from kvscope.sources import _promapi, _scrape, fleet
+
+    if _promapi.is_prometheus(text):
+        from kvscope.sources import prometheus
+
+        return prometheus.PrometheusSource(text, timeout_s=timeout_s or prometheus.TIMEOUT_S)
+    if fleet.is_fleet(text) and not Path(text).exists():
+        return fleet.FleetSource(fleet.addresses(text), timeout_s=timeout_s or _scrape.TIMEOUT_S)
+    return None
 
 
 def _ring(path: Path) -> Source:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import ipaddress
+import json
+import ssl
 import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO
 from urllib.parse import urlsplit
 
@@ -47,21 +50,41 @@ class _SameHostOnly(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def fetch(url: str, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> str:
-    """Return the text of a page. FetchError when it does not come whole within ``timeout_s`` and ``PAGE_LIMIT``."""
+def fetch(
+    url: str,
+    timeout_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    form: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> str:
+    """Return the text of a page. FetchError when it does not come whole within ``timeout_s`` and ``PAGE_LIMIT``.
+
+    ``form`` is posted where given; ``headers`` are added to our own; ``tls`` says whom to trust and who we are.
+    """
     deadline = clock() + timeout_s
-    request = urllib.request.Request(url, headers=_HEADERS)
+    request = urllib.request.Request(url, data=form, headers={**_HEADERS, **(headers or {})})
     try:
-        with _opener(url).open(request, timeout=timeout_s) as answer:
+        with _opener(url, tls).open(request, timeout=timeout_s) as answer:
             body = _body(url, answer, deadline, timeout_s, clock)
     except urllib.error.HTTPError as error:
-        error.close()
-        raise FetchError(f"{url}: answers HTTP {error.code} {error.reason}; expected 200 and a metrics page") from error
+        said = _said(error)
+        raise FetchError(f"{url}: answers HTTP {error.code} {error.reason}{said}; expected 200") from error
     except urllib.error.URLError as error:
         raise FetchError(f"{url}: {_plain(error.reason, timeout_s)}") from error
     except (OSError, http.client.HTTPException, zlib.error, ValueError) as error:
         raise FetchError(f"{url}: {_plain(error, timeout_s)}") from error
     return body.decode("utf-8", errors="replace")
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """Return what a refusal says of itself in its JSON body, as Prometheus does."""
+    with error, contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        found = json.loads(error.read(_CHUNK))
+        if isinstance(found, dict) and isinstance(found.get("error"), str):
+            return f" ({found['error'][:200]})"
+    return ""
 
 
 def _body(
@@ -87,8 +110,10 @@ def _body(
     return b"".join(parts)
 
 
-def _opener(url: str) -> urllib.request.OpenerDirector:
+def _opener(url: str, tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
     handlers: list[urllib.request.BaseHandler] = [_SameHostOnly()]
+    if tls is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=tls))
     if is_loopback(urlsplit(url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener(*handlers)

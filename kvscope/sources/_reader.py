@@ -30,8 +30,11 @@ class Reader(Protocol):
         """Say which of the most needed metrics the answer has under none of their names."""
 
 
-def reader_for(text: str, where: str) -> Reader:
-    """Return a reader for the engine that wrote this answer. SourceError, with what was seen, when none did."""
+def reader_for(text: str, where: str, *, alone: bool = True) -> Reader:
+    """Return a reader for the engine that wrote this answer. SourceError, with what was seen, when none did.
+
+    ``alone``: a machine's exporter is refused, since nothing about serving can be told from it.
+    """
     if not text.strip():
         raise SourceError(f"{where}: the page is empty; expected {maps.expected()}")
     if text.lstrip()[:1] == "<":
@@ -41,13 +44,13 @@ def reader_for(text: str, where: str) -> Reader:
     names = series_names(text)
     if not names:
         raise SourceError(f"{where}: nothing in the answer is a metric ({text.lstrip()[:40]!r}…)")
-    return reader_of(names, where)
+    return reader_of(names, where, alone=alone)
 
 
-def reader_of(names: Sequence[str], where: str) -> PageReader:
+def reader_of(names: Sequence[str], where: str, *, alone: bool = True) -> PageReader:
     """Return a reader for the engine that has these sample names. SourceError when none has."""
     engines = maps.detect_all(names)
-    if not engines or engines[0].ROLE == "machine":
+    if not engines or (alone and engines[0].ROLE == "machine"):
         shown = ", ".join(names[:_SHOWN_FAMILIES]) + (", …" if len(names) > _SHOWN_FAMILIES else "")
         what = f"readings of a machine ({engines[0].ENGINE})" if engines else "of no engine known here"
         raise SourceError(

@@ -14,7 +14,7 @@ from kvscope.sources._fetch import FetchError, fetch
 from kvscope.sources._flags import flags_of, local_pid
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
-from kvscope.sources.maps._base import HasSide
+from kvscope.sources.maps._base import HasSide, Role
 
 TIMEOUT_S = 3.0
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?")
@@ -47,7 +47,7 @@ def page_url(text: str) -> str:
 class ScrapeSource:
     """Polls one page. The first scrape happens here: an unreachable target or another program's page is an error now.
 
-    Later failures are gaps: told once, over when the page answers again.
+    Later failures are gaps: told once, over when the page answers again. ``alone``: refuse a machine's exporter.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class ScrapeSource:
         wall: Callable[[], float] = time.time,
         get: Fetch = fetch,
         pid_of: Callable[[str], int | None] = local_pid,
+        alone: bool = True,
     ) -> None:
         self.url = page_url(address)
         self._timeout_s = timeout_s
@@ -68,10 +69,15 @@ class ScrapeSource:
         self._told_side = False
         text = get(self.url, timeout_s)
         self._last_t = wall()
-        self._log = PageLog(reader_for(text, self.url))
+        self._log = PageLog(reader_for(text, self.url, alone=alone))
         self._look_beside()
         self._log.page(text, self._last_t, self._side())
         self._fresh = True
+
+    @property
+    def role(self) -> Role:
+        """What wrote the page: an engine, a router, a KV store, or a machine's exporter."""
+        return self._log.reader.engine.ROLE
 
     def describe(self) -> Description:
         tags = dict(self._log.reader.tags)
