@@ -67,6 +67,12 @@ _METRICS = (
     Metric("sched.fetching", _G, "requests", "Waiting requests whose KV is being loaded.", ("stage",)),
     Metric("sched.rejections", _C, "requests", "Requests turned away at the door."),
     Metric("sched.preempted_tokens", _C, "tokens", "Tokens whose KV was lost to a preemption."),
+    Metric("sched.kv_bound_steps", _C, "steps", "Steps in which a request waited for KV blocks."),
+    Metric("sched.cap_bound_steps", _C, "steps", "Steps in which a request waited while the most that may run ran."),
+    Metric(
+        "sched.budget_bound_steps", _C, "steps", "Steps that used up the tokens a step may compute, with more to do."
+    ),
+    Metric("sched.deferred_steps", _C, "steps", "Steps in which requests waited only for reasons other than capacity."),
     Metric("sched.preemptions", _C, "events", "Running requests put back, losing their KV."),
     Metric("sched.queue_time", _O, "s", "Arrival to first scheduling, per request."),
     # KV memory.
