@@ -138,10 +138,10 @@ def binding(scheduler: Any, before: Any, preempted: int, limits: Limits) -> str:
     """
     if preempted:
         return "sched.kv_bound_steps"
-    details = getattr(scheduler, "iteration_details", None)
+    details: Any = getattr(scheduler, "iteration_details", None)
     waited = scheduler.num_waiting_reqs > 0 and before is not None and before.num_waiting_reqs > 0
-    more = details is not None and scheduler.num_waiting_reqs + details.num_ctx_requests > 0
-    if more and 0 < limits.tokens <= details.num_ctx_tokens + details.num_generation_tokens:
+    computed = details.num_ctx_tokens + details.num_generation_tokens if details is not None else 0
+    if 0 < limits.tokens <= computed and scheduler.num_waiting_reqs + details.num_ctx_requests:
         return "sched.budget_bound_steps"
     if waited and limits.requests and scheduler.num_running_reqs >= limits.requests:
         return "sched.cap_bound_steps"
