@@ -1,0 +1,60 @@
+"""Work an engine's own words hide: prompt tokens really computed, requests turned away, guesses that held."""
+
+from __future__ import annotations
+
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.registry import signal
+from kvscope.signals.window import Window
+
+
+@signal(
+    "prefilled_tokens_per_s",
+    unit="1/s",
+    needs=("tokens.prefilled",),
+    help="Prompt tokens computed per second; those found cached are left out.",
+)
+def prefilled_tokens_per_s(window: Window) -> Reading | Missing:
+    return window.rate("tokens.prefilled", "1/s")
+
+
+@signal(
+    "prefilled_per_generated",
+    unit="x",
+    needs=("tokens.prefilled", "tokens.generated"),
+    help="Prompt tokens computed per output token: how much of the work is prefill.",
+)
+def prefilled_per_generated(window: Window) -> Reading | Missing:
+    nothing = "no token was generated in this segment"
+    return window.ratio(window.counter("tokens.prefilled"), window.counter("tokens.generated"), "x", nothing)
+
+
+@signal("rejections_per_s", unit="1/s", needs=("sched.rejections",), help="Requests turned away per second.")
+def rejections_per_s(window: Window) -> Reading | Missing:
+    return window.rate("sched.rejections", "1/s")
+
+
+@signal(
+    "spec_accepted_share",
+    unit="ratio",
+    needs=("spec.accepted_tokens", "spec.draft_tokens"),
+    help="Tokens proposed by speculative decoding that were right / all proposed.",
+)
+def spec_accepted_share(window: Window) -> Reading | Missing:
+    nothing = "no token was proposed in this segment"
+    return window.ratio(window.counter("spec.accepted_tokens"), window.counter("spec.draft_tokens"), "ratio", nothing)
+
+
+@signal(
+    "busy_sample_share",
+    unit="ratio",
+    needs=("sched.running", "sched.waiting"),
+    help="Share of the samples in which any request was there: low means that clients, not the engine, set the pace.",
+)
+def busy_sample_share(window: Window) -> Reading | Missing:
+    rows = window.together("sched.running", "sched.waiting")
+    if isinstance(rows, Missing):
+        return rows
+    busy = sum(1 for running, waiting in rows if running + waiting > 0)
+    share = busy / len(rows)
+    error = 2 * (share * (1 - share) / len(rows)) ** 0.5
+    return Reading(share, error, "ratio", "measured: samples of the gauges", 1, len(rows))
