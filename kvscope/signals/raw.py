@@ -10,6 +10,7 @@ from statistics import median
 
 from kvscope.signals import batches as bm
 from kvscope.signals.reading import Missing
+from kvscope.signals.remedies import remedy
 from kvscope.store import Segment, Store
 from probes.catalog import metric_of
 from probes.sample import Labels
@@ -183,7 +184,9 @@ def absent(metric: str, store: Store) -> Missing:
         return Missing(f"no sample of {metric} in this segment", WATCH_LONGER)
     line = metric_of(metric)
     what = f" ({line.help.rstrip('.')})" if line else ""
-    return Missing(f"no source reports {metric}{what}", f"a probe or an engine flag that reports {metric}")
+    return Missing(
+        f"no source reports {metric}{what}", remedy(metric.removesuffix(".sum").removesuffix(".count"), store)
+    )
 
 
 def count_text(samples: int) -> str:

@@ -1,0 +1,58 @@
+"""Which flag of which engine would supply a metric that nobody reports; read in the engines' sources and documents."""
+
+from __future__ import annotations
+
+from kvscope.store import Store
+
+_TRACE = "a profiler trace of a few steps (kvscope diagnose TRACE.json), or probes inside the engine"
+_NOBODY = "no flag of this engine: "
+
+REMEDIES: dict[str, dict[str, str]] = {
+    "block.": {
+        "vllm": "--kv-cache-metrics (and --kv-cache-metrics-sample 1.0 to see every block)",
+        "sglang": _NOBODY + "KV events (--kv-events-config) tell when blocks come and go",
+    },
+    "tier.": {
+        "vllm": "a KV connector (--kv-offloading-size, or --kv-transfer-config); without one there is no second tier",
+        "sglang": "--enable-hierarchical-cache; without it there is no second tier",
+        "tensorrt-llm": "enable_iter_perf_stats: true, with a host cache (kv_cache_config.host_cache_size)",
+    },
+    "kv.resident_bytes": {
+        "vllm": "--kv-cache-memory-bytes: the page then tells the pool's bytes (not under --num-gpu-blocks-override)",
+        "sglang": "SGLang 0.5.19 or newer, with --enable-metrics",
+    },
+    "kv.reserved_bytes": {
+        "vllm": "--kv-cache-memory-bytes: the page then tells the pool's bytes (not under --num-gpu-blocks-override)",
+        "sglang": "SGLang 0.5.19 or newer, with --enable-metrics",
+    },
+    "kv.bytes_per_layer": {"": "probes.attach_transformers or probes.attach_vllm inside the engine's process"},
+    "kv.capacity_tokens": {"llama.cpp": "--slots"},
+    "kv.usage_ratio": {
+        "llama.cpp": "--slots, in a build that tells each slot's prompt",
+        "tgi": _NOBODY + "a budget only",
+    },
+    "latency.": {
+        "tensorrt-llm": "return_perf_metrics: true",
+        "sglang": "--enable-metrics",
+        "llama.cpp": _NOBODY + "each response carries its timings",
+    },
+    "sched.max_running": {
+        "vllm": "run kvscope on the engine's machine: it reads --max-num-seqs on the command line",
+        "sglang": "run kvscope on the engine's machine: it reads --max-running-requests on the command line",
+    },
+    "prefix.": {"llama.cpp": _NOBODY + "each response carries tokens_cached"},
+    "sparse.": {"vllm": "HiSparseConnector on a sparse-MLA model; " + _TRACE, "": _TRACE},
+    "time.": {"": _TRACE},
+    "decompress.": {"": _TRACE},
+    "prefill.": {"": _TRACE},
+    "gpu.": {"": "NVML on the engine's machine (pip install 'kvscope[gpu]'), or a DCGM exporter's address beside it"},
+    "host.": {"": "run kvscope on the engine's machine"},
+}
+"""Metric (or the start of its name, ending in a dot) → engine (empty: any) → what to turn on."""
+
+
+def remedy(metric: str, store: Store) -> str:
+    """Return what would supply ``metric`` from the engine whose samples these are."""
+    engine = next((dict(labels).get("engine", "") for labels in store.keys("engine.info")), "")
+    found = REMEDIES.get(metric) or REMEDIES.get(metric.partition(".")[0] + ".") or {}
+    return found.get(engine) or found.get("") or f"a probe or an engine flag that reports {metric}"
