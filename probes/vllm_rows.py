@@ -139,18 +139,24 @@ def binding(scheduler: Any, before: Any, preempted: int, limits: Limits) -> str:
     if preempted:
         return "sched.kv_bound_steps"
     details: Any = getattr(scheduler, "iteration_details", None)
-    waited = scheduler.num_waiting_reqs > 0 and before is not None and before.num_waiting_reqs > 0
+    waited = before is not None and scheduler.num_waiting_reqs > 0 and before.num_waiting_reqs > 0
     computed = details.num_ctx_tokens + details.num_generation_tokens if details is not None else 0
     if 0 < limits.tokens <= computed and scheduler.num_waiting_reqs + details.num_ctx_requests:
         return "sched.budget_bound_steps"
-    if waited and limits.requests and scheduler.num_running_reqs >= limits.requests:
+    # Those that ended in this step ran in it.
+    if waited and 0 < limits.requests <= max(scheduler.num_running_reqs, before.num_running_reqs):
         return "sched.cap_bound_steps"
-    if waited and (scheduler.kv_cache_usage >= FULL or (details is not None and not details.num_ctx_requests)):
-        # Neither requests nor tokens were at their limit and nobody was let in: a prompt has to fit whole, so blocks
-        # run out well below full.
+    if waited and (scheduler.kv_cache_usage >= FULL or (_let_nobody_in(scheduler) and _let_nobody_in(before))):
+        # Neither requests nor tokens were at their limit, twice: a prompt has to fit whole, so blocks run out well
+        # below full. Once is no proof: a place that became free in a step is given away in the next.
         return "sched.kv_bound_steps"
     deferred = getattr(scheduler, "num_skipped_waiting_reqs", 0)
     return "sched.deferred_steps" if deferred and not scheduler.num_waiting_reqs else ""
+
+
+def _let_nobody_in(scheduler: Any) -> bool:
+    details = getattr(scheduler, "iteration_details", None)
+    return details is not None and not details.num_ctx_requests
 
 
 def _request_row(request: Any) -> dict[str, float]:

@@ -191,7 +191,25 @@ def test_engines_behind_one_server_are_added_up(watched: Any) -> None:
         (state(4, waiting=1), state(4, waiting=0), 0, ""),
         (state(3, waiting=2, usage=0.99), state(3, waiting=2), 0, "kv"),
         (state(3, waiting=2, usage=0.6), state(3, waiting=2), 0, ""),
-        (state(3, waiting=2, usage=0.6, iteration_details=step(decode=3)), state(3, waiting=2), 0, "kv"),
+        (
+            state(3, waiting=2, usage=0.6, iteration_details=step(decode=3)),
+            state(3, waiting=2, iteration_details=step(decode=3)),
+            0,
+            "kv",
+        ),
+        # A request that ended in this step ran in it.
+        (
+            state(3, waiting=2, iteration_details=step(decode=4)),
+            state(4, waiting=2, iteration_details=step(decode=4)),
+            0,
+            "cap",
+        ),
+        (
+            state(3, waiting=2, iteration_details=step(decode=3)),
+            state(3, waiting=3, iteration_details=step(90, 3, requests=1)),
+            0,
+            "",
+        ),
         (state(3, waiting=2, iteration_details=step(250, 6, requests=1)), state(3, waiting=2), 0, "budget"),
         (state(3, waiting=2, iteration_details=step(50, 3, requests=1)), state(3, waiting=2), 0, ""),
         (state(), None, 1, "kv"),
