@@ -111,9 +111,12 @@ def _family(pid: int) -> dict[int, int | None]:
 
 
 def _children(pid: int) -> list[int]:
-    with contextlib.suppress(psutil.Error):
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    return []
+    """Descendants by parent pid alone: psutil leaves out a child whose start looks earlier than its parent's."""
+    parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
+    found, generation = [], {pid}
+    while generation := {child for child, parent in parents.items() if parent in generation}:
+        found += sorted(generation)
+    return found
 
 
 def _headers(rings: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -61,7 +61,7 @@ def test_page_and_recorder_tell_the_same(engine: BuiltinEngine) -> None:
     seen = {sample.metric: sample.value for sample in page.poll().samples}
     assert page.describe().kind == "kvscope"
     assert abs(seen["tokens.generated"] - tokens(engine)) < 500
-    assert seen["sched.running"] == 4
+    assert 1 <= seen["sched.running"] <= 4
 
 
 @pytest.mark.parametrize("whose", ["engine", "launcher"])
