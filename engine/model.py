@@ -7,7 +7,7 @@ The model has no batch dimension and no cache: `forward` takes N tokens of any m
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from difflib import get_close_matches
 from typing import Any, Protocol
 
@@ -16,11 +16,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 INIT_STD = 0.02
+LISTS = {"rope_layers", "windows", "rope_divisors"}
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a decoder; `rope_layers[i]` says whether layer i rotates its queries and keys."""
+    """The shape of a decoder; `rope_layers[i]` says whether layer i rotates its queries and keys.
+
+    `windows[i]` is how many tokens layer i sees, the newest included (0: all; empty: all in every layer);
+    `rope_divisors` [head_dim / 2] divide the rotation frequencies of a model stretched to longer contexts.
+    """
 
     vocab_size: int
     hidden: int
@@ -33,6 +38,12 @@ class ModelConfig:
     norm_eps: float
     rope_layers: tuple[bool, ...]
     max_context: int
+    tied: bool = True
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
+    windows: tuple[int, ...] = ()
+    rope_divisors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden", "layers", "q_heads", "kv_heads", "head_dim", "ffn", "max_context")
@@ -52,6 +63,10 @@ class ModelConfig:
             raise ValueError(f"model config: head_dim is {self.head_dim}; expected an even number")
         if len(self.rope_layers) != self.layers or not all(isinstance(on, bool) for on in self.rope_layers):
             raise ValueError(f"model config: rope_layers is {self.rope_layers!r}; expected {self.layers} true or false")
+        if self.windows and (len(self.windows) != self.layers or min(self.windows) < 0):
+            raise ValueError(f"model config: windows is {self.windows!r}; expected {self.layers} numbers of tokens")
+        if self.rope_divisors and len(self.rope_divisors) != self.head_dim // 2:
+            raise ValueError(f"model config: {len(self.rope_divisors)} rope_divisors; expected {self.head_dim // 2}")
 
     @classmethod
     def from_json(cls, text: str) -> ModelConfig:
@@ -69,12 +84,14 @@ class ModelConfig:
                 raise ValueError(
                     f"model config: unknown key {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
                 )
-        missing = [name for name in known if name not in values]
+        missing = [field.name for field in fields(cls) if field.default is MISSING and field.name not in values]
         if missing:
             raise ValueError(f"model config: missing {', '.join(missing)}")
-        if not isinstance(values["rope_layers"], list):
-            raise ValueError(f"model config: rope_layers is {values['rope_layers']!r}; expected a list")
-        return cls(**{**values, "rope_layers": tuple(values["rope_layers"])})
+        for name in LISTS & values.keys():
+            if not isinstance(values[name], list):
+                raise ValueError(f"model config: {name} is {values[name]!r}; expected a list")
+        values.update({name: tuple(values[name]) for name in LISTS & values.keys()})
+        return cls(**values)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
@@ -111,11 +128,15 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.widths = [config.q_heads * config.head_dim, *[config.kv_heads * config.head_dim] * 2]
         self.rope = config.rope_layers[layer]
-        self.qkv = nn.Linear(config.hidden, sum(self.widths), bias=False)
-        self.out = nn.Linear(self.widths[0], config.hidden, bias=False)
+        self.qkv = nn.Linear(config.hidden, sum(self.widths), bias=config.qkv_bias)
+        self.out = nn.Linear(self.widths[0], config.hidden, bias=config.out_bias)
+        self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
+        self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend) -> Tensor:
         q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in self.qkv(x).split(self.widths, dim=-1))
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if self.rope:
             q, k = rotate(q, rotation), rotate(k, rotation)
         mixed: Tensor = self.out(attend(self.layer, q, k, v).flatten(1))
@@ -153,7 +174,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model; embedding and output projection are one matrix."""
+    """The whole model; embedding and output projection are one matrix when the config says `tied`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -161,6 +182,7 @@ class Decoder(nn.Module):
         self.embed = nn.Embedding(config.vocab_size, config.hidden)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_eps)
+        self.head = None if config.tied else nn.Linear(config.hidden, config.vocab_size, bias=False)
 
     def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """token_ids and positions [N] int64 -> final normed hidden states [N, hidden]."""
@@ -173,14 +195,14 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [M, hidden] -> [M, vocab_size]."""
-        return F.linear(hidden, self.embed.weight)
+        return F.linear(hidden, self.embed.weight if self.head is None else self.head.weight)
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """Normal(0, 0.02) matrices, narrower where they write to the residual stream; gains are one."""
+        """Normal(0, 0.02) matrices, narrower where they write to the residual stream; gains are one, biases zero."""
         residual_std = INIT_STD / (2 * self.config.layers) ** 0.5
         for name, weight in self.named_parameters():
             if weight.dim() < 2:
-                nn.init.ones_(weight)
+                nn.init.constant_(weight, 0.0 if name.endswith("bias") else 1.0)
                 continue
             std = residual_std if name.endswith(("out.weight", "down.weight")) else INIT_STD
             nn.init.normal_(weight, std=std, generator=generator)
@@ -190,6 +212,8 @@ def rope_angles(config: ModelConfig, positions: Tensor) -> tuple[Tensor, Tensor]
     """Cosine and sine, each [N, 1, head_dim / 2] float32, of every position's rotation."""
     half = torch.arange(config.head_dim // 2, dtype=torch.float32, device=positions.device)
     frequency = config.rope_base ** (-half / (config.head_dim // 2))
+    if config.rope_divisors:
+        frequency /= torch.tensor(config.rope_divisors, device=positions.device)
     angle = positions.to(torch.float32)[:, None, None] * frequency
     return angle.cos(), angle.sin()
 

@@ -27,7 +27,7 @@ from engine.llm import Engine
 from engine.memory import keep_freed_memory
 from engine.server import Command, Server
 from engine.settings import Settings
-from engine.weights import load_shipped
+from engine.weights.shipped import load_shipped
 from engine.workload import RecallLoad
 from probes.recorder import Recorder
 from probes.ring import RingWriter

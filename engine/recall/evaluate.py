@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.model import Decoder
 from engine.recall.task import ASK, DENSITY, expected, make_document, starts
-from engine.weights import load_shipped
+from engine.weights.shipped import load_shipped
 
 BLOCK, SUB_BLOCK, SINK, RECENT = 32, 16, 32, 128
 

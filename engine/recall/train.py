@@ -24,7 +24,7 @@ from engine.model import Decoder, ModelConfig
 from engine.recall.batch import IGNORE, BatchShape, make_batch
 from engine.recall.evaluate import table
 from engine.recall.task import VOCAB_SIZE
-from engine.weights import CONFIG_FILE, WEIGHTS_FILE, from_safetensors
+from engine.weights.shipped import CONFIG_FILE, WEIGHTS_FILE, from_safetensors
 
 LEARNING_RATE, WARMUP_STEPS, WEIGHT_DECAY, GRADIENT_NORM = 1.5e-3, 200, 0.05, 1.0
 REPORT_EVERY = 100

@@ -26,7 +26,7 @@ from engine.exposition import LATENCIES, Histogram
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import Knobs
 from engine.llm import Engine
-from engine.weights import load_shipped
+from engine.weights.shipped import load_shipped
 from engine.workload import Load, RecallLoad
 from probes.recorder import Recorder
 from probes.ring import RingWriter

@@ -9,7 +9,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from engine.model import Decoder, ModelConfig
-from engine.weights import from_safetensors, random_weights
+from engine.weights.random import random_weights
+from engine.weights.shipped import from_safetensors
 
 CONFIG = ModelConfig(
     vocab_size=50,

@@ -3,13 +3,12 @@
 import pytest
 import torch
 
-from engine import weights
 from engine.model import Decoder
 from engine.recall.batch import IGNORE, BatchShape, make_batch
 from engine.recall.evaluate import BOTH, FULL, Compression, Work, measure, quantised, selected
 from engine.recall.task import KEY
 from engine.recall.train import BatchAttend
-from engine.weights import load_shipped
+from engine.weights.shipped import load_shipped
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,6 +87,6 @@ def test_selection_reads_the_sink_the_recent_window_and_the_best_block_within_it
 
 
 def test_a_missing_file_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(weights, "CONFIG_FILE", "absent.json")
+    monkeypatch.setattr("engine.weights.shipped.CONFIG_FILE", "absent.json")
     with pytest.raises(FileNotFoundError, match=r"no absent\.json: reinstall .* engine\.recall\.train"):
         load_shipped()

@@ -8,7 +8,7 @@ from torch import Tensor
 from engine.knobs import Knobs
 from engine.llm import Engine
 from engine.model import Decoder, ModelConfig
-from engine.weights import random_weights
+from engine.weights.random import random_weights
 
 CONFIG = ModelConfig(
     vocab_size=97,

@@ -1,21 +1,36 @@
-"""Weights for the decoder: the shipped recall model, or random ones of a named shape to measure speed only."""
+"""The recall model that comes with the project."""
 
 from __future__ import annotations
 
 from importlib import resources
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load
+from safetensors.torch import load as read_safetensors
 
 from engine.model import Decoder, ModelConfig
+from engine.tokenizer import NumberTokenizer
+from engine.weights._base import Loaded, frozen
 
 PACKAGE = "engine.recall"
 CONFIG_FILE, WEIGHTS_FILE = "recall.json", "recall.safetensors"
 
 
+class Shipped:
+    FORM = "shipped"
+
+    def claims(self, text: str) -> bool:
+        return text == self.FORM
+
+    def load(self, text: str, device: str) -> Loaded:
+        config, model = load_shipped()
+        return Loaded("recall", config, model.to(device), NumberTokenizer(config.vocab_size), recall=True)
+
+
+SOURCE = Shipped()
+
+
 def load_shipped() -> tuple[ModelConfig, Decoder]:
-    """The recall model that comes with the project: float32, on the CPU, no gradients."""
+    """The recall model: float32, on the CPU, no gradients."""
     config = ModelConfig.from_json(_read(CONFIG_FILE).decode())
     return config, from_safetensors(config, _read(WEIGHTS_FILE), WEIGHTS_FILE)
 
@@ -23,7 +38,7 @@ def load_shipped() -> tuple[ModelConfig, Decoder]:
 def from_safetensors(config: ModelConfig, data: bytes, name: str) -> Decoder:
     """Build a float32 decoder from a safetensors image; ValueError says which tensor does not fit `config`."""
     try:
-        tensors = load(data)
+        tensors = read_safetensors(data)
     except SafetensorError as error:
         raise ValueError(f"{name}: not a readable safetensors file ({error})") from None
     model = Decoder(config)
@@ -35,17 +50,6 @@ def from_safetensors(config: ModelConfig, data: bytes, name: str) -> Decoder:
             raise ValueError(f"{name}: tensor {key} is {have}; its config expects {want}")
     model.load_state_dict({key: value.float() for key, value in tensors.items()})
     return frozen(model)
-
-
-def random_weights(config: ModelConfig, seed: int) -> Decoder:
-    """A decoder that says nothing sensible but costs what a trained one of its shape costs."""
-    model = Decoder(config)
-    model.init_weights(torch.Generator().manual_seed(seed))
-    return frozen(model)
-
-
-def frozen(model: Decoder) -> Decoder:
-    return model.eval().requires_grad_(False)
 
 
 def _read(name: str) -> bytes:
