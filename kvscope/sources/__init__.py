@@ -20,11 +20,15 @@ def open_target(
     pid = getattr(source, "pid", None)
     if not machine or pid is None:
         return source
+    from kvscope.sources import npu
     from kvscope.sources._merged import MergedSource
     from kvscope.sources.host import HostSource
     from kvscope.sources.nvml import NvmlSource
 
-    return MergedSource(source, [HostSource(pid), NvmlSource()])
+    beside: list[Source] = [HostSource(pid), NvmlSource()]
+    if npu.available():
+        beside.append(npu.NpuSource())
+    return MergedSource(source, beside)
 
 
 def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
