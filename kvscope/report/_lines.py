@@ -47,6 +47,10 @@ def origin(evidence: Evidence) -> str:
     return ", ".join(part for part in parts if part)
 
 
+TRIED = ("confirmed", "refuted")
+"""Verdicts after an experiment: its predictions carry what was measured then."""
+
+
 def worth(gain: Gain) -> str:
     """Return what removing the cause would give."""
     expected = f"about {_words.factor(gain.expected)}, " if gain.expected is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvscope.finding import Diagnosis, Evidence, Finding
+from kvscope.finding import Diagnosis, Evidence, Experiment, Finding
 from kvscope.report import _lines, _words
 
 
@@ -62,16 +62,25 @@ def _advice(finding: Finding) -> Iterator[str]:
     if finding.gain is not None:
         yield f"- worth: {_text(_lines.worth(finding.gain))}"
     if finding.experiment is not None:
-        experiment = finding.experiment
-        hold = f"; hold {', '.join(experiment.hold)}" if experiment.hold else ""
-        yield f"- next: {_text(experiment.change + hold)}" + (f" (`{experiment.run}`)" if experiment.run else "")
-        if experiment.predict:
-            expected = " and ".join(f"`{evidence.signal}` {_text(evidence.says)}" for evidence in experiment.predict)
-            yield f"- expect: {expected}; otherwise the cause is refuted"
+        yield from _experiment(finding.experiment, tried=finding.verdict in _lines.TRIED)
     for fix in finding.fix:
         yield f"- fix: {_text(fix)}"
     if finding.notes:
         yield f"- notes: {_text(finding.notes)}"
+
+
+def _experiment(experiment: Experiment, *, tried: bool) -> Iterator[str]:
+    if tried:
+        yield f"- tried: {_text(experiment.change)}"
+        for evidence in experiment.predict:
+            predicted = f"`{evidence.signal}` {_text(evidence.says)}"
+            yield f"  - {predicted}: {evidence.answer}, {_text(_lines.numbers(evidence))}"
+        return
+    hold = f"; hold {', '.join(experiment.hold)}" if experiment.hold else ""
+    yield f"- next: {_text(experiment.change + hold)}" + (f" (`{experiment.run}`)" if experiment.run else "")
+    if experiment.predict:
+        expected = " and ".join(f"`{evidence.signal}` {_text(evidence.says)}" for evidence in experiment.predict)
+        yield f"- expect: {expected}; otherwise the cause is refuted"
 
 
 def _unknown(diagnosis: Diagnosis) -> Iterator[str]:

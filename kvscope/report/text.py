@@ -157,7 +157,10 @@ class _Writer:
         if finding.gain is not None:
             yield from self._labelled("worth", _lines.worth(finding.gain))
         if finding.experiment is not None:
-            yield from self._next(finding.experiment)
+            if finding.verdict in _lines.TRIED:
+                yield from self._tried(finding.experiment)
+            else:
+                yield from self._next(finding.experiment)
         for index, fix in enumerate(finding.fix):
             yield from self._labelled("fix" if not index else "", fix)
         if finding.notes:
@@ -172,6 +175,11 @@ class _Writer:
         if experiment.predict:
             expected = " and ".join(f"{evidence.signal} {evidence.says}" for evidence in experiment.predict)
             yield from self._labelled("", f"expect {expected}; otherwise the cause is refuted")
+
+    def _tried(self, experiment: Experiment) -> Iterator[str]:
+        """What was changed and what came of each prediction."""
+        yield from self._labelled("tried", experiment.change)
+        yield from self._checks(experiment.predict, _columns(experiment.predict))
 
     def _labelled(self, label: str, text: str) -> list[str]:
         indent = f"{_INDENT}{label:<{_LABEL + 2}}"

@@ -261,3 +261,13 @@ def test_a_relative_change_of_a_share_is_told_in_percent_and_a_change_in_points_
 def test_an_unknown_format_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'markdown'"):
         report.get("markdwn")
+
+
+@pytest.mark.parametrize("name", ["text", "markdown"])
+def test_after_an_experiment_its_outcome_stands_where_the_proposal_stood(name: str) -> None:
+    outcome = replace(ACCESS, check="cheaper", says="down at least 10pp", value=0.1, baseline=0.74, change=-0.64)
+    finding = replace(FOUND, verdict="confirmed", experiment=Experiment("use block kernels", predict=(outcome,)))
+    text = report.render(name, replace(FULL, findings=(finding,)))
+    assert "tried" in text
+    assert "74" in text
+    assert "otherwise the cause is refuted" not in text
