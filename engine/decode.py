@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases
+from engine import window
+from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Traffic
 
 if TYPE_CHECKING:
     from engine.cache import KVCache
@@ -22,12 +23,21 @@ class DecodeAttend:
     """
 
     def __init__(
-        self, cache: KVCache, kernels: Kernels, keep: Keep | None, requests: Sequence[Request], phases: Phases | None
+        self,
+        cache: KVCache,
+        kernels: Kernels,
+        keep: Keep | None,
+        requests: Sequence[Request],
+        phases: Phases | None,
+        windows: tuple[int, ...] = (),
     ) -> None:
         self.cache, self.kernels, self.keep, self.phases = cache, kernels, keep, phases
+        longest = max(request.length for request in requests)
+        # A window that reaches back to every first token is no window.
+        self.windows = [seen if seen < longest else 0 for seen in windows] or [0] * cache.geometry.layers
         tokens = cache.geometry.block_tokens
         positions = torch.tensor([request.length - 1 for request in requests])
-        width = max(cache.geometry.blocks_for(request.length) for request in requests)
+        width = cache.geometry.blocks_for(longest)
         table = torch.full((len(requests), width), -1, dtype=torch.int32)
         for row, request in enumerate(requests):
             used = request.block_table[: cache.geometry.blocks_for(request.length)]
@@ -44,15 +54,23 @@ class DecodeAttend:
         """q [B, q_heads, head_dim], k and v [B, kv_heads, head_dim] → [B, q_heads, head_dim]."""
         started = perf_counter() if self.phases is not None else 0.0
         self.cache.write(layer, self.block_ids, self.slots, k, v)
+        out, traffic = self._windowed(layer, q) if self.windows[layer] else self._paged(layer, q)
+        self.hot[layer], self.cold[layer] = traffic.hot_pages, traffic.cold_pages
+        self.read[layer], self.total[layer] = traffic.entries_read, traffic.entries_total
+        if self.phases is not None:
+            self.seconds += perf_counter() - started
+        return out
+
+    def _paged(self, layer: int, q: Tensor) -> tuple[Tensor, Traffic]:
         selection = None
         if self.keep is not None:
             selection = self.kernels.select(q, layer, self.cache, self.batch, self.keep, self.phases)
             self.choices.append(selection.blocks(self.batch))
         scale = self.cache.geometry.head_dim**-0.5
         out = self.kernels.attend(q, layer, self.cache, self.batch, selection, scale, self.phases)
-        traffic = self.kernels.traffic
-        self.hot[layer], self.cold[layer] = traffic.hot_pages, traffic.cold_pages
-        self.read[layer], self.total[layer] = traffic.entries_read, traffic.entries_total
-        if self.phases is not None:
-            self.seconds += perf_counter() - started
-        return out
+        return out, self.kernels.traffic
+
+    def _windowed(self, layer: int, q: Tensor) -> tuple[Tensor, Traffic]:
+        if self.keep is not None:
+            self.choices.append(torch.full((len(q), self.cache.geometry.kv_heads, 1), -1))
+        return window.attend(q, layer, self.cache, self.batch, self.windows[layer], self.phases)

@@ -8,7 +8,6 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from engine import kernels, policies
 from engine.cache import KVCache
@@ -19,8 +18,9 @@ from engine.kernels._base import Kernels, Phases
 from engine.knobs import Knobs
 from engine.model import Decoder, ModelConfig
 from engine.prefill import PrefillAttend
-from engine.request import Check, Request
+from engine.request import Check, Listener, Request
 from engine.residency import Residency
+from engine.sampler import GREEDY, Sampling, choose
 from engine.scheduler import Scheduler
 from engine.tiers import Promoter
 
@@ -73,12 +73,27 @@ class Engine:
         """Compile what compiles at first use, so that no compilation lands in a measurement."""
         block.warm_up(self.cache.geometry)
 
-    def submit(self, prompt: tuple[int, ...], max_new_tokens: int, check: Check | None = None) -> Request:
-        """Queue a request that generates exactly ``max_new_tokens`` tokens; ValueError when it can never fit."""
-        request = Request(self._next_id, prompt, max_new_tokens, monotonic(), check)
+    def submit(
+        self,
+        prompt: tuple[int, ...],
+        max_new_tokens: int,
+        check: Check | None = None,
+        *,
+        sampling: Sampling = GREEDY,
+        listener: Listener | None = None,
+    ) -> Request:
+        """Queue a request for ``max_new_tokens`` tokens, or fewer if it stops; ValueError when it can never fit."""
+        request = Request(self._next_id, prompt, max_new_tokens, monotonic(), check, sampling, listener)
         self.scheduler.submit(request)
         self._next_id += 1
         return request
+
+    def cancel(self, request: Request) -> None:
+        """Forget a request that nobody waits for any more, between two steps; its blocks are free at once."""
+        if request in self.scheduler.waiting:
+            self.scheduler.waiting.remove(request)
+        elif request in self.scheduler.running:
+            self.scheduler.release(request)
 
     @property
     def has_work(self) -> bool:
@@ -128,27 +143,27 @@ class Engine:
     def _prefill(self, request: Request, start: int, end: int, times: StepTimes) -> None:
         began, phases = perf_counter(), Phases()
         sample_end = len(request.keys) * self.cache.geometry.block_tokens
-        attend = PrefillAttend(self.cache, self.residency, request.block_table, (start, end), sample_end, phases)
+        span, windows = (start, end), self.config.windows
+        attend = PrefillAttend(self.cache, self.residency, request.block_table, span, sample_end, phases, windows)
         hidden = self.model(torch.tensor(request.tokens(start, end)), torch.arange(start, end), attend)
         request.computed = end
         if end == request.length:
             self.scheduler.computed(request)
-            self._accept([request], self.model.logits(hidden[-1:]).argmax(-1))
+            self._accept([request], choose(self.model.logits(hidden[-1:]), [request]))
         times.prefill += perf_counter() - began
         times.prefill_decompress += phases.decompress
 
     def _decode(self, requests: list[Request], times: StepTimes, phases: Phases | None) -> DecodeAttend:
         began = perf_counter()
         policy = self.residency.policy
-        attend = DecodeAttend(
-            self.cache, self._operators(), policy.keep(self.knobs, self.cache.geometry.block_tokens), requests, phases
-        )
+        keep = policy.keep(self.knobs, self.cache.geometry.block_tokens)
+        attend = DecodeAttend(self.cache, self._operators(), keep, requests, phases, self.config.windows)
         tokens = torch.tensor([request.tokens(request.length - 1, request.length)[0] for request in requests])
         positions = torch.tensor([request.length - 1 for request in requests])
         forward = perf_counter()
         logits = self.model.logits(self.model(tokens, positions, attend))
         sampling = perf_counter()
-        chosen = logits.argmax(-1)
+        chosen = choose(logits, requests)
         settling = perf_counter()
         for request in requests:
             request.computed = request.length
@@ -172,16 +187,14 @@ class Engine:
             self._kernels[name] = kernels.get(name)
         return self._kernels[name]
 
-    def _accept(self, requests: list[Request], chosen: Tensor) -> None:
+    def _accept(self, requests: list[Request], chosen: list[int]) -> None:
         """Append one token to each request and judge it where the right one is known."""
         now = monotonic()
-        for request, token in zip(requests, chosen.tolist(), strict=True):
+        for request, token in zip(requests, chosen, strict=True):
             if request.check is not None:
                 self.tokens_checked += 1
                 self.tokens_right += request.check(request.tokens(request.length - 1, request.length)[0], token)
-            request.generated.append(token)
-            request.first_token_s = request.first_token_s or now
-            request.last_token_s = now
+            request.accept(token, now)
         self.tokens_generated += len(requests)
 
     def _age(self, requests: list[Request]) -> None:

@@ -33,6 +33,7 @@ class PrefillAttend:
         span: tuple[int, int],
         sample_end: int,
         phases: Phases,
+        windows: tuple[int, ...] = (),
     ) -> None:
         self.cache, self.residency, self.phases = cache, residency, phases
         self.start, self.end = span
@@ -42,7 +43,9 @@ class PrefillAttend:
         self.block_ids, self.slots = self.table[positions // tokens], positions % tokens
         last = min(self.end, sample_end)
         self.sampled = range(max(self.start, last - SAMPLED_QUERIES), last)
-        self.mask = torch.arange(self.end)[None] <= positions[:, None]
+        behind = positions[:, None] - torch.arange(self.end)[None]
+        self.masks = {window: (behind >= 0) & (behind < (window or self.end)) for window in {0, *windows}}
+        self.windows = windows or (0,) * cache.geometry.layers
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [N, q_heads, head_dim], k and v [N, kv_heads, head_dim] → [N, q_heads, head_dim]."""
@@ -52,7 +55,7 @@ class PrefillAttend:
         count, group = q.shape[0], shape.group
         # One row per query of the group, so that one kv head serves them in a single product (never enable_gqa on CPU).
         rows = q.view(count, shape.kv_heads, group, -1).permute(1, 2, 0, 3).reshape(shape.kv_heads, group * count, -1)
-        mask = self.mask.repeat(group, 1)
+        mask = self.masks[self.windows[layer]].repeat(group, 1)
         absent = self.cache.absent(layer, self.table, self.end)
         seen = mask if absent is None else mask[None] & ~absent.T[:, None]
         keys, values = keys.transpose(0, 1), values.transpose(0, 1)
@@ -67,7 +70,7 @@ class PrefillAttend:
         first = self.sampled.start - self.start
         rows = q[first : first + len(self.sampled)].view(len(self.sampled), shape.kv_heads, shape.group, -1)
         scores = torch.einsum("nhgd,htd->hgnt", rows, keys) * shape.head_dim**-0.5
-        hidden = ~self.mask[first : first + len(self.sampled)]
+        hidden = ~self.masks[self.windows[layer]][first : first + len(self.sampled)]
         mass = scores.masked_fill_(hidden, -torch.inf).softmax(-1).sum((1, 2))
         blocks = self.sampled.stop // shape.block_tokens
         per_block = mass[:, : blocks * shape.block_tokens].view(shape.kv_heads, blocks, shape.block_tokens).sum(2)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.prefix import BlockKey
+from engine.sampler import GREEDY, Sampling
 
 Check = Callable[[int, int], bool]
 """(previous token, generated token) → whether it is right."""
+Listener = Callable[["Request", int], bool]
+"""(request, token just generated) → whether the answer ends here; called inside the step, so it must be brief."""
 
 
 @dataclass(eq=False)
@@ -16,7 +20,8 @@ class Request:
     """A prompt, what was generated for it so far, and the blocks that hold its KV. Times are monotonic seconds.
 
     ``computed`` counts the tokens whose KV is stored; a request decodes once it reaches all tokens but the last.
-    ``placed`` counts leading blocks whose form the policy has decided.
+    ``placed`` counts leading blocks whose form the policy has decided. ``stopped`` says that the answer ended before
+    its length: a stop token, or a listener that had heard enough.
     """
 
     id: int
@@ -24,6 +29,10 @@ class Request:
     max_new_tokens: int
     arrival_s: float
     check: Check | None = None
+    sampling: Sampling = GREEDY
+    listener: Listener | None = None
+    stopped: bool = False
+    numbers: random.Random | None = field(init=False)
     generated: list[int] = field(default_factory=list)
     keys: tuple[BlockKey, ...] = ()
     block_table: list[int] = field(default_factory=list)
@@ -34,6 +43,9 @@ class Request:
     scheduled_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.numbers = self.sampling.numbers()
 
     @property
     def length(self) -> int:
@@ -47,7 +59,16 @@ class Request:
 
     @property
     def finished(self) -> bool:
-        return len(self.generated) >= self.max_new_tokens
+        return self.stopped or len(self.generated) >= self.max_new_tokens
+
+    def accept(self, token: int, now_s: float) -> None:
+        """Append a generated token; the listener hears it last, when the request is otherwise up to date."""
+        self.generated.append(token)
+        self.first_token_s = self.first_token_s or now_s
+        self.last_token_s = now_s
+        self.stopped = token in self.sampling.stop_ids
+        if self.listener is not None and self.listener(self, token):
+            self.stopped = True
 
     def tokens(self, start: int, end: int) -> list[int]:
         """Tokens [start, end) of prompt and generated text together."""

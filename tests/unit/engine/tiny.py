@@ -26,14 +26,20 @@ CONFIG = ModelConfig(
 
 
 def engine(
-    *, pool_blocks: int = 64, block_tokens: int = 16, max_context: int = 256, seed: int = 0, **knobs: str
+    *,
+    pool_blocks: int = 64,
+    block_tokens: int = 16,
+    max_context: int = 256,
+    seed: int = 0,
+    config: ModelConfig = CONFIG,
+    **knobs: str,
 ) -> Engine:
     """Build an engine whose pool holds ``pool_blocks`` blocks at full precision."""
     block_bytes = 2 * block_tokens * CONFIG.head_dim * 4 * CONFIG.layers * CONFIG.kv_heads
     base = Knobs(sink_tokens=16, window_tokens=32, min_read_tokens=16, prefill_chunk=48)
     return Engine(
-        CONFIG,
-        random_weights(CONFIG, seed),
+        config,
+        random_weights(config, seed),
         base.with_text(knobs),
         pool_bytes=pool_blocks * block_bytes,
         max_context=max_context,
@@ -60,11 +66,13 @@ def run(engine: Engine, limit: int = 5000) -> None:
 def greedy(model: Decoder, tokens: tuple[int, ...], count: int) -> list[int]:
     """The oracle: recompute everything for every token, in one causal pass, no cache."""
 
-    def attend(_layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         group = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         scores = torch.einsum("nhd,mhd->hnm", q, k) * q.shape[-1] ** -0.5
         scores = scores.masked_fill(torch.ones(scores.shape[1:], dtype=torch.bool).triu(1), -torch.inf)
+        if model.config.windows and (window := model.config.windows[layer]):
+            scores = scores.masked_fill(torch.ones(scores.shape[1:], dtype=torch.bool).tril(-window), -torch.inf)
         return torch.einsum("hnm,mhd->nhd", scores.softmax(-1), v)
 
     made: list[int] = []
