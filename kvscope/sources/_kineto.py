@@ -27,6 +27,9 @@ _CHUNK = 1 << 20
 _LONGEST_EVENT = 4 << 20
 _LONGEST_HEAD = 16 << 20
 _LONGEST_NAME = 400
+_LATEST_US = 1e17
+"""Some three thousand years: a time beyond it is no time."""
+
 _KINDS = {
     "cpu_op": OP,
     "operator": OP,
@@ -87,7 +90,9 @@ class Trace:
         name, start, duration = event.get("name"), _number(event.get("ts")), _number(event.get("dur"))
         if kind is None or event.get("ph") != "X" or not isinstance(name, str) or start is None:
             return
-        if duration is None or duration < 0 or (kind == MODULE and not name.startswith("nn.Module: ")):
+        if duration is None or not 0 <= duration < _LATEST_US or abs(start) > _LATEST_US:
+            return
+        if kind == MODULE and not name.startswith("nn.Module: "):
             return
         found = event.get("args")
         args: Mapping[str, Any] = found if isinstance(found, dict) else {}
