@@ -1,0 +1,1 @@
+"""Decode on a CUDA device: a paged pool, a work list per form, selection, attention and storing, all under a graph."""

@@ -1,0 +1,83 @@
+"""What one attention call reads, in buffers whose size never changes, so that a captured graph can use them again."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import torch
+
+from engine.geometry import KVGeometry
+from engine.kernels._cuda.pool import PagedPool
+
+# Entries past a list's end are fetched ahead, never used; this many must exist.
+SLACK = 1024
+MAX_PARTS = 64
+
+
+class WorkList:
+    """One list of pages per form and (request, kv head): `pages` int32 [2 (hot, cold), pairs, capacity].
+
+    `counts` int32 [2, pairs]; `tail` int32 [requests]: tokens in the block being written, which is the last hot entry.
+    `part`, `peaks`, `totals` hold the parts of a pair until the last program to finish joins them; `done` counts them.
+    """
+
+    def __init__(self, geometry: KVGeometry, requests: int, capacity: int, device: str | torch.device) -> None:
+        self.geometry = geometry
+        pairs, group, dim = requests * geometry.kv_heads, geometry.group, geometry.head_dim
+        self.requests, self.pairs, self.capacity = requests, pairs, capacity
+        self._storage = torch.zeros(2 * pairs * capacity + SLACK, dtype=torch.int32, device=device)
+        self.pages = self._storage[: 2 * pairs * capacity].view(2, pairs, capacity)
+        self.counts = torch.zeros(2, pairs, dtype=torch.int32, device=device)
+        self.tail = torch.zeros(requests, dtype=torch.int32, device=device)
+        self.part = torch.zeros(pairs * MAX_PARTS, group, dim, device=device)
+        self.peaks = torch.zeros(pairs * MAX_PARTS, group, device=device)
+        self.totals = torch.zeros(pairs * MAX_PARTS, group, device=device)
+        self.done = torch.zeros(pairs, dtype=torch.int32, device=device)
+
+    def everything(self, pool: PagedPool, table: torch.Tensor, lens: torch.Tensor) -> None:
+        """List all pages that are there, for dense attention: once a step, since every layer has the same pages.
+
+        table int32 [requests, blocks], lens int32 [requests], on the pool's device.
+        """
+        tokens, heads = self.geometry.block_tokens, self.geometry.kv_heads
+        places = torch.arange(table.shape[1], device=table.device)
+        there = places * tokens < lens[:, None]
+        held = pool.place[table.clamp_min(0).long()].transpose(1, 2).reshape(self.pairs, -1)
+        there = there.repeat_interleave(heads, 0)
+        for form, (mine, page) in enumerate(((held >= 0, held), (held < -1, -2 - held))):
+            order = (~(mine & there)).byte().argsort(dim=1, stable=True)
+            self.pages[form, :, : table.shape[1]] = page.gather(1, order)
+            self.counts[form] = (mine & there).sum(1)
+        self.set_tail(lens)
+
+    def set_tail(self, lens: torch.Tensor) -> None:
+        self.tail.copy_((lens - 1) % self.geometry.block_tokens + 1)
+
+    def bytes_read(self, pool: PagedPool) -> int:
+        """What attention must move for these lists: whole pages, scales, entries, queries and results."""
+        hot, cold = (int(n) for n in self.counts.sum(1))
+        shape = self.geometry
+        rows = 2 * self.requests * shape.q_heads * shape.head_dim * pool.hot.element_size()
+        return hot * pool.hot_page_bytes + cold * pool.cold_page_bytes + 4 * (hot + cold) + rows
+
+
+def parts_for(pairs: int, pages: int, programs: int) -> int:
+    """Into how many programs to cut each pair, for about `programs` in all and no empty ones."""
+    return max(1, min(programs // max(pairs, 1), pages, MAX_PARTS))
+
+
+def share_out(pages: list[int], programs: int, capacity: int) -> torch.Tensor:
+    """Work list of parts for pairs of unequal length, int32 [capacity, 4]: pair (-1 none), part, parts, first slot.
+
+    Parts are as equal as whole pages allow; the largest come first.
+    """
+    total = sum(pages)
+    size = max(1.0, total / max(programs - len(pages), 1))
+    parts = [max(1, min(MAX_PARTS, n, -(-n // max(1, round(size))))) for n in pages]
+    if sum(parts) > capacity:
+        raise ValueError(f"work list: {sum(parts)} parts do not fit a capacity of {capacity}")
+    firsts = list(accumulate(parts, initial=0))
+    rows = [(pair, part, n, firsts[pair]) for pair, n in enumerate(parts) for part in range(n)]
+    rows.sort(key=lambda row: -(pages[row[0]] / row[2]))
+    rows += [(-1, 0, 1, 0)] * (capacity - len(rows))
+    return torch.tensor(rows, dtype=torch.int32)

@@ -1,0 +1,72 @@
+"""The device's kernels without a device: interpreted against float64 in a process of their own, compiled for sm_90."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[3]
+
+
+def interpreted(code: str) -> str:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "TRITON_DEFAULT_FP_FUSION": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", "import torch\nfrom tests.gpu.checks import *\n" + code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+ATTENTION = """
+for geometry, dtype, bar in (
+    (KVGeometry(1, 2, 8, 32, block_tokens=64), torch.float32, 1e-5),
+    (KVGeometry(1, 1, 4, 64, block_tokens=32), torch.bfloat16, 1e-2),
+    (KVGeometry(1, 1, 20, 32, block_tokens=16), torch.float32, 1e-5),
+):
+    lens = [150, 1, geometry.block_tokens, 3 * geometry.block_tokens + 1]
+    for cold, gone in ((0.0, 0.0), (0.6, 0.2)):
+        made = case(geometry, lens, cold_share=cold, evicted_share=gone, dtype=dtype, seed=7)
+        work = dense_list(made)
+        for parts in (1, 3):
+            check_attention(made, work, Launch(parts), bar)
+        check_attention(made, work, Launch(1), bar, planned=True)
+print("agrees")
+"""
+
+SELECTION = """
+for statistics, rep_tokens in (("mean", 64), ("mean", 16), ("bounds", 64), ("bounds", 16)):
+    geometry = KVGeometry(1, 2, 8, 32, block_tokens=64, rep_tokens=rep_tokens)
+    lens = [1500, 1, 64, 641]
+    for cold, gone in ((0.0, 0.0), (0.5, 0.2)):
+        made = case(geometry, lens, cold_share=cold, evicted_share=gone, statistics=statistics, dtype=torch.float32)
+        keep = Keep(0.3, sink_tokens=64, window_tokens=100, block_tokens=64)
+        work = check_selection(made, keep, Choice(units=16))
+        check_attention(made, work, Launch(2), 1e-5)
+made.pool.reps.zero_()
+work = check_selection(made, Keep(0.3, block_tokens=64), Choice(units=16))
+first = listed(made, work)[0, 0]
+hot = [s for s in range(23) if int(made.pool.place[made.table[0, s].long(), 0]) != ABSENT]
+assert sorted(first) == sorted(hot[: len(first) - 1] + [23]), "ties do not go to the first block"
+print("agrees")
+"""
+
+STORING = """
+for dtype in (torch.float32, torch.bfloat16):
+    for statistics, rep_tokens in (("mean", 64), ("bounds", 16)):
+        check_append(KVGeometry(1, 2, 4, 32, block_tokens=64, rep_tokens=rep_tokens), statistics, "cpu", dtype)
+    geometry = KVGeometry(1, 2, 4, 32, block_tokens=64)
+    plain, made = (case(geometry, [640], cold_share=c, dtype=dtype) for c in (0.0, 0.7))
+    check_quantised(made, plain.pool.hot[plain.pool.place.long()].float())
+print("agrees")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [ATTENTION, SELECTION, STORING], ids=["attention", "selection", "storing"])
+def test_the_interpreted_kernels_agree_with_float64(code: str) -> None:
+    assert interpreted(code) == "agrees"
