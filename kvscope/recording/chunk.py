@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 _LEVEL = 1
+_LARGEST = 64 << 20
+"""Most bytes of a chunk: a series of five minutes is a thousandth of it."""
+
 _EXACT_INTEGER = 2.0**53
 _MICRO = 1e6
 _RUN = struct.Struct("<dI")
@@ -47,7 +50,7 @@ def unpack_values(data: bytes) -> list[float]:
     if code == b"m":
         return [value / 1000 for value in accumulate(_integers(body))]
     floats = array("d")
-    floats.frombytes(_unshuffle(zlib.decompress(body)))
+    floats.frombytes(_unshuffle(_unsqueezed(body)))
     return floats.tolist()
 
 
@@ -89,7 +92,7 @@ def _deltas(values: Sequence[int]) -> array[int]:
 
 def _integers(data: bytes) -> array[int]:
     whole = array("q")
-    whole.frombytes(_unshuffle(zlib.decompress(data)))
+    whole.frombytes(_unshuffle(_unsqueezed(data)))
     return whole
 
 
@@ -97,6 +100,15 @@ def _squeeze(values: array[int] | array[float]) -> bytes:
     raw = values.tobytes()
     # Bytes of equal weight together: the high ones hardly change from value to value, and compress to nothing.
     return zlib.compress(b"".join([raw[byte::8] for byte in range(8)]), _LEVEL)
+
+
+def _unsqueezed(data: bytes) -> bytes:
+    """Undo zlib; ValueError where a few bytes claim to be more than any chunk holds."""
+    unpacker = zlib.decompressobj()
+    raw = unpacker.decompress(data, _LARGEST)
+    if not unpacker.eof:
+        raise ValueError("a chunk is cut, or larger than any that is written")
+    return raw
 
 
 def _unshuffle(data: bytes) -> bytes:

@@ -6,10 +6,12 @@ import heapq
 import json
 import shutil
 import sqlite3
+import struct
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kvscope.errors import SourceError
 from kvscope.recording import schema
@@ -17,6 +19,10 @@ from kvscope.recording.chunk import to_micros, unpack_tick, unpack_times, unpack
 from kvscope.recording.recorder import labels_from
 from probes.catalog import metric_of
 from probes.sample import Labels, Sample
+
+T = TypeVar("T")
+_SENSELESS = (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError, struct.error, zlib.error)
+"""What decoding raises on bytes that nobody wrote."""
 
 _MOST_MENDED = 16 << 30
 """Longest file mended in a copy; the copy has holes, but a header that lies must not fill the disk."""
@@ -43,11 +49,9 @@ class Recording:
         try:
             schema.check(self._db, path)
             rows = self._db.execute("SELECT key, value FROM header").fetchall()
-            self.header: dict[str, Any] = {key: json.loads(value) for key, value in rows}
-            self._series = {
-                number: (metric, labels_from(labels))
-                for number, metric, labels in self._db.execute("SELECT id, metric, labels FROM series")
-            }
+            self.header: dict[str, Any] = dict(self._whole(rows, lambda key, value: (str(key), json.loads(value))))
+            rows = self._db.execute("SELECT id, metric, labels FROM series").fetchall()
+            self._series = dict(self._whole(rows, lambda *row: (row[0], (str(row[1]), labels_from(row[2])))))
         except (sqlite3.DatabaseError, ValueError) as error:
             self._db.close()
             raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error
@@ -59,7 +63,8 @@ class Recording:
     def marks(self) -> list[RecordedMark]:
         """Marks in time order."""
         rows = self._rows("SELECT name, t, tags FROM marks ORDER BY t, rowid")
-        return [RecordedMark(name, t, json.loads(tags)) for name, t, tags in rows]
+        marks = self._whole(rows, lambda name, t, tags: RecordedMark(str(name), float(t), dict(json.loads(tags))))
+        return sorted(marks, key=lambda mark: mark.t)
 
     @property
     def count(self) -> int:
@@ -74,8 +79,7 @@ class Recording:
         """
         for generation in self._generations():
             found: list[Sample] = []
-            for chunk in self._chunks(generation):
-                samples = self._unpacked(*chunk)
+            for samples in self._whole(self._chunks(generation), self._unpacked):
                 if every > 1 and not _is_observation(samples[0].metric):
                     samples = samples[:-1:every] + samples[-1:]
                 found += samples
@@ -89,15 +93,8 @@ class Recording:
         """
         for generation in self._generations():
             found: list[Sample] = []
-            for number, start, end, n, first, last, total, times, data in self._chunks(generation):
-                metric, labels = self._series[number]
-                known = metric_of(metric)
-                if _is_observation(metric):
-                    found += self._unpacked(number, start, end, n, first, last, total, times, data)
-                elif known is not None and known.kind == "gauge":
-                    found.append(Sample(metric, total / n, (start + end) / 2, labels))
-                else:
-                    found += [Sample(metric, first, start, labels), Sample(metric, last, end, labels)]
+            for samples in self._whole(self._chunks(generation), self._summary):
+                found += samples
             yield from sorted(found, key=lambda sample: sample.t)
         yield from self._waiting()
 
@@ -107,8 +104,9 @@ class Recording:
         query = (
             "SELECT t.data, c.data FROM chunks c JOIN times t ON t.id = c.times WHERE series = ? ORDER BY generation"
         )
-        for times, values in self._rows(query, number):
-            yield from zip(unpack_times(times), unpack_values(values), strict=True)
+        rows = self._rows(query, number)
+        for pairs in self._whole(rows, lambda t, v: list(zip(unpack_times(t), unpack_values(v), strict=True))):
+            yield from pairs
         for sample in self._waiting():
             if sample.metric == metric and sample.labels == labels:
                 yield sample.t, sample.value
@@ -128,17 +126,43 @@ class Recording:
             generation,
         )
 
+    def _summary(
+        self, number: int, start: float, end: float, n: int, first: float, last: float, total: float, *rest: Any
+    ) -> list[Sample]:
+        metric, labels = self._series[number]
+        known = metric_of(metric)
+        if _is_observation(metric):
+            return self._unpacked(number, *rest)
+        if known is not None and known.kind == "gauge":
+            return [Sample(metric, total / n, (start + end) / 2, labels)]
+        return [Sample(metric, float(first), float(start), labels), Sample(metric, float(last), float(end), labels)]
+
     def _unpacked(self, number: int, *rest: Any) -> list[Sample]:
         metric, labels = self._series[number]
         times, values = unpack_times(rest[-2]), unpack_values(rest[-1])
         return [Sample(metric, value, t, labels) for t, value in zip(times, values, strict=True)]
 
     def _waiting(self) -> Iterator[Sample]:
-        for (data,) in self._rows("SELECT data FROM ticks ORDER BY id"):
-            for t, ids, values in unpack_tick(data):
-                for number, value in zip(ids, values, strict=True):
-                    metric, labels = self._series[number]
-                    yield Sample(metric, value, to_micros(t), labels)
+        for samples in self._whole(self._rows("SELECT data FROM ticks ORDER BY id"), self._tick):
+            yield from samples
+
+    def _tick(self, data: bytes) -> list[Sample]:
+        found = []
+        for t, ids, values in unpack_tick(data):
+            for number, value in zip(ids, values, strict=True):
+                metric, labels = self._series[number]
+                found.append(Sample(metric, value, to_micros(t), labels))
+        return found
+
+    def _whole(self, rows: Iterable[tuple[Any, ...]], made: Callable[..., T]) -> Iterator[T]:
+        """Yield what each row makes; a row that damage made senseless is left out, and that is said in ``damage``."""
+        for row in rows:
+            try:
+                found = made(*row)
+            except _SENSELESS as error:
+                self.damage = self.damage or f"{self.path}: damaged ({error!r}); what is whole was read"
+                continue
+            yield found
 
     def _rows(self, query: str, *parameters: object) -> list[Any]:
         """Run a query; where the file is damaged, keep what came and say so in ``damage``."""

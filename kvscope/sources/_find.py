@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -134,7 +135,7 @@ def _head(path: Path) -> bytes:
     if not head.startswith(_GZIP_MAGIC):
         return head
     # A series may be cut; its first bytes say what it is all the same.
-    with gzip.open(path, "rb") as unpacked, contextlib.suppress(EOFError, OSError):
+    with gzip.open(path, "rb") as unpacked, contextlib.suppress(EOFError, OSError, zlib.error):
         return unpacked.read1(_HEAD)
     return b""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from probes.sample import Labels, Sample, labels_of
 
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
+_LARGEST = sys.float_info.max
 _FLOAT_NOISE = 1e-9
 """An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
 
@@ -164,7 +166,8 @@ class PageReader:
                 self._say_once(f"{entry.name} is {value:g}: left out", result)
                 continue
             key = (target.metric, target.labels)
-            values[key] = values.get(key, 0.0) + value
+            # Two huge values can add up to infinity, which no page means.
+            values[key] = min(values.get(key, 0.0) + value, _LARGEST)
             if target.grows:
                 grows.add(key)
         return values, grows
@@ -234,7 +237,7 @@ def _combined(target: _Target, raw: list[float]) -> float:
     scale = 1.0 if target.metric.endswith((".bucket", ".count")) else entry.scale
     if entry.combine == "max" or entry.copies:
         return max(raw) * scale
-    total = math.fsum(raw) * scale
+    total = sum(raw) * scale
     return total / len(raw) if entry.combine == "mean" else total
 
 
@@ -245,4 +248,6 @@ def _went_back(value: float, before: float | None) -> bool:
 def _bound(text: str, scale: float) -> str:
     """Return a bucket's bound in the catalogue's unit and in one spelling (``1`` and ``1.0`` are one bound)."""
     value = float(text) if text else math.inf
+    if math.isnan(value):
+        raise ValueError("a bucket's bound is no number")
     return "+Inf" if value == math.inf else repr(value * scale)

@@ -48,8 +48,12 @@ def is_prometheus(text: str) -> bool:
 
 def parse_address(text: str, env: Mapping[str, str] = os.environ) -> Address:
     """Read an address. Secrets come from files or the environment, never from the address. UsageError."""
-    parts = urlsplit(text)
-    if parts.scheme not in _SCHEMES or not parts.hostname:
+    try:
+        parts = urlsplit(text)
+        port_ok = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise UsageError(f"{text}: not an address ({error}); expected prom+http://host:9090?match=…") from error
+    if parts.scheme not in _SCHEMES or not parts.hostname or not port_ok:
         raise UsageError(f"{text}: expected prom+http://host:9090?match=…")
     if parts.username is not None:
         raise UsageError(

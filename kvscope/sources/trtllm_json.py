@@ -8,13 +8,13 @@ is on. Read in TensorRT-LLM's source and documentation; not tried on a running s
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._page import PageResult
+from kvscope.sources.maps._base import json_number
 from probes.sample import Sample, labels_of
 
 DRAINS = (
@@ -140,14 +140,7 @@ def _part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _number(entry: Mapping[str, Any], name: str) -> float | None:
-    found = entry.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    try:
-        value = float(found)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None
+    return json_number(entry.get(name))
 
 
 def iterations_or_error(text: str, where: str) -> IterationReader:

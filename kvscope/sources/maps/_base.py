@@ -108,3 +108,14 @@ def tokens_of_blocks(values: Mapping[str, float]) -> dict[str, float]:
         for what in ("capacity", "used")
         if f"kv.{what}_blocks" in values and f"kv.{what}_tokens" not in values
     }
+
+
+def json_number(found: object) -> float | None:
+    """Return a JSON value as a finite number, None when it is none (JSON has integers of any length)."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        value = float(found)
+    except OverflowError:
+        return None
+    return value if math.isfinite(value) else None

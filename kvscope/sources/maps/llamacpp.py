@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry, number
+from kvscope.sources.maps._base import Derived, Entry, json_number, number
 
 ENGINE = "llama.cpp"
 ROLE = "engine"
@@ -93,5 +93,5 @@ def _held(slot: Mapping[str, object]) -> float | None:
 
 
 def _tokens(slot: Mapping[str, object], name: str) -> float | None:
-    found = slot.get(name)
-    return float(found) if isinstance(found, int | float) and found >= 0 else None
+    found = json_number(slot.get(name))
+    return found if found is not None and found >= 0 else None
