@@ -1,0 +1,45 @@
+"""What rules of thumb would have said, to be held against the layer-by-layer count.
+
+From the article this project was born from: the plain formula of §2.1, the "a quarter" of its title, the measured
+coefficient of §4.2 with its safety margin, and its coefficients by length. They are examples there ("do not copy
+them"), and stand here to show what copying them costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvscope.plan.config import ModelConfig
+from kvscope.plan.dtypes import Widths
+
+PIECES = ((8 << 10, 0.6), (32 << 10, 0.35))
+"""Coefficient below each length, in tokens; above the last one it is ``BEYOND``."""
+BEYOND = 0.28
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one formula says a request takes."""
+
+    name: str
+    says: str
+    bytes_per_request: int
+
+
+def plain_bytes(config: ModelConfig, context: int, widths: Widths) -> int:
+    """2 × tokens × layers × KV heads × head size × bytes of a number."""
+    return widths.kv(2 * context * config.layers * config.kv_heads * config.head_dim)
+
+
+def estimates(config: ModelConfig, context: int, widths: Widths) -> tuple[Estimate, ...]:
+    """Every formula's answer for one request of ``context`` tokens."""
+    plain = plain_bytes(config, context, widths)
+    piece = next((coefficient for below, coefficient in PIECES if context < below), BEYOND)
+    return (
+        Estimate("plain", "2 × tokens × layers × KV heads × head size × bytes (§2.1)", plain),
+        Estimate("quarter", "a quarter of that, whatever the length (§1, refuted in §7)", round(plain * 0.25)),
+        Estimate("margin", "0.32 of that: 0.28 measured, with a margin (§4.2)", round(plain * 0.32)),
+        Estimate(
+            "by length", f"{piece} of that at this length: 0.6, 0.35, 0.28 by length (§4.2)", round(plain * piece)
+        ),
+    )
