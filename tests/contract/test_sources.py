@@ -39,6 +39,7 @@ def files() -> list[Path]:
         *(path for path in SCRAPES.glob("*.prom") if path.name.partition("-")[0] != "dcgm"),
         *SCRAPES.glob("*.jsonl*"),
         *SAMPLES.glob("recordings/**/*.jsonl*"),
+        *SAMPLES.glob("traces/*.json.gz"),
     ]
     return sorted([*found, *SAMPLES.glob("recordings/**/*.db")])
 
