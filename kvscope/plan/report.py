@@ -70,7 +70,8 @@ def notes(plan: Plan) -> Iterator[str]:
 
 
 def _head(plan: Plan) -> Iterator[str]:
-    yield f"{plan.model}: {len(plan.layers)} layers, {plan.context} tokens of context, {plan.users} request{'s' if plan.users > 1 else ''} at once"
+    users = f"{plan.users} request{'s' if plan.users > 1 else ''} at once"
+    yield f"{plan.model}: {len(plan.layers)} layers, {plan.context} tokens of context, {users}"
     yield f"  per token    {plan.bytes_per_token} B (the mean at this context)"
     fixed = f", of them {amount(plan.fixed_bytes, 'B')} before the first token" if plan.fixed_bytes else ""
     yield f"  per request  {_both(plan.bytes_per_request)}{fixed}"
