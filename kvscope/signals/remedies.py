@@ -47,6 +47,20 @@ REMEDIES: dict[str, dict[str, str]] = {
     "prefill.": {"": _TRACE},
     "gpu.": {"": "NVML on the engine's machine (pip install 'kvscope[gpu]'), or a DCGM exporter's address beside it"},
     "host.": {"": "run kvscope on the engine's machine"},
+    "config.": {"": "run kvscope on the engine's machine, or say it as a sample of that name in a recording"},
+    "kernel.": {"": _TRACE},
+    "compile.": {"": _TRACE},
+    "alloc.": {"": _TRACE},
+    "quality.": {"": "an evaluation with known answers; the built-in engine checks its own tokens (workload recall)"},
+    "prefix.reusable": {
+        "vllm": "KV events (--kv-events-config): a hash that is stored again had been evicted",
+        "sglang": "KV events (--kv-events-config): a hash that is stored again had been evicted",
+        "": "KV events, or the client's own prompts",
+    },
+    "prefix.working_set_tokens": {"": "KV events, or the client's own prompts"},
+    "prefix.full_recomputes": {"llama.cpp": "the server's log: each full re-processing is said there"},
+    "rank.": {"": "one recorder for each rank"},
+    "transfer.": {"": "the transfer library's own counters or a trace"},
 }
 """Metric (or the start of its name, ending in a dot) → engine (empty: any) → what to turn on."""
 

@@ -1,0 +1,97 @@
+"""Whether the numbers can be believed: gauges that stand still, counters that jump, metrics that vanished, restarts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from kvscope.signals.raw import WATCH_LONGER
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.registry import signal
+from kvscope.signals.window import Window
+
+_FEWEST = 20
+"""Samples below which a still gauge or a single jump is chance."""
+PROMISED = {
+    "vllm": ("kv.usage_ratio", "sched.running", "sched.waiting", "tokens.generated"),
+    "sglang": ("kv.usage_ratio", "sched.running", "sched.waiting", "tokens.generated"),
+}
+"""Engine → metrics that every page of it carries, under whichever of their names."""
+
+
+@signal(
+    "gauge_frozen_share",
+    unit="ratio",
+    needs=("kv.usage_ratio", "tokens.generated", "sched.running"),
+    help="Longest stretch in which tokens came and the KV usage did not move at all / samples in which tokens came.",
+)
+def gauge_frozen_share(window: Window) -> Reading | Missing:
+    rows = window.together("kv.usage_ratio", "tokens.generated", "sched.running")
+    if isinstance(rows, Missing):
+        return rows
+    moving = [(before, after) for before, after in pairwise(rows) if after[1] > before[1] and after[2] > 0]
+    if len(moving) < _FEWEST:
+        return Missing(f"tokens came in only {len(moving)} samples, too few to call a gauge frozen", WATCH_LONGER)
+    longest = run = 0
+    for before, after in moving:
+        run = run + 1 if before[0] == after[0] else 0
+        longest = max(longest, run)
+    return Reading(longest / len(moving), 1 / len(moving), "ratio", "measured: samples", 1, len(moving))
+
+
+@signal(
+    "counter_jump_share",
+    unit="ratio",
+    needs=("tier.bytes_in", "sparse.entries_read", "tier.hot_accesses", "tokens.generated"),
+    help="Largest single step of the tier's or the sparse counters / their growth, while tokens came all along.",
+)
+def counter_jump_share(window: Window) -> Reading | Missing:
+    worst: Reading | None = None
+    reason: Missing | None = None
+    for metric in ("tier.bytes_in", "sparse.entries_read", "tier.hot_accesses"):
+        found = _jump(window, metric)
+        if isinstance(found, Missing):
+            reason = reason or found
+        elif worst is None or found.value > worst.value:
+            worst = found
+    return worst or reason or Missing("nothing was counted", WATCH_LONGER)
+
+
+def _jump(window: Window, metric: str) -> Reading | Missing:
+    rows = window.together(metric, "tokens.generated")
+    if isinstance(rows, Missing):
+        return rows
+    steps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(rows)]
+    busy = [step for step, tokens in steps if tokens > 0 and step >= 0]
+    if len(busy) < _FEWEST or sum(busy) <= 0:
+        return Missing(f"{metric}: too little was counted to tell how it grows", WATCH_LONGER)
+    return Reading(max(busy) / sum(busy), 1 / len(busy), "ratio", f"measured: {metric}", 1, len(busy))
+
+
+@signal(
+    "promised_metrics_absent",
+    unit="metrics",
+    needs=("engine.info", "kv.usage_ratio", "sched.running", "sched.waiting", "tokens.generated"),
+    help="Metrics that every page of this engine carries and this one does not, under no known name.",
+)
+def promised_metrics_absent(window: Window) -> Reading | Missing:
+    engines = {dict(labels).get("engine", "") for labels in window.store.keys("engine.info")}
+    known = [engine for engine in sorted(engines) if engine in PROMISED]
+    if not known:
+        return Missing("no engine whose page is known by heart", "a vLLM or SGLang page")
+    if not any(window.store.keys(metric) for engine in known for metric in PROMISED[engine]):
+        return Missing("the page carries none of the engine's metrics", "the engine's own address")
+    absent = sorted({metric for engine in known for metric in PROMISED[engine] if not window.store.keys(metric)})
+    return Reading(float(len(absent)), 0.0, "metrics", f"measured: absent: {', '.join(absent) or 'none'}", 1, 1)
+
+
+@signal(
+    "engine_restarts",
+    unit="restarts",
+    needs=("tokens.generated",),
+    help="Times the token counter fell back, that is, the engine started anew within this segment.",
+)
+def engine_restarts(window: Window) -> Reading | Missing:
+    counter = window.counter("tokens.generated")
+    if isinstance(counter, Missing):
+        return counter
+    return Reading(float(counter.resets), 0.0, "restarts", window.source(counter), 1, counter.samples)
