@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import threading
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.signals import replicas
-from kvscope.sources._promapi import ENV_BASIC, ENV_BEARER, data_of, parse_address
+from kvscope.sources._promapi import ENV_BASIC, ENV_BEARER, ask, data_of, parse_address
 from kvscope.sources.prometheus import PrometheusSource
 from kvscope.store import Store
 
@@ -186,3 +191,55 @@ def test_tls_may_be_unchecked_only_when_asked_for() -> None:
 def test_an_answer_of_somebody_else_is_an_error(text: str, said: str) -> None:
     with pytest.raises(SourceError, match=said):
         data_of(text, "http://host/api/v1/x")
+
+
+def test_the_api_is_asked_over_http_by_post_with_who_we_are() -> None:
+    seen: list[tuple[str, str, str | None, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length).decode()
+            seen.append((self.command, self.path, self.headers.get("Authorization"), body))
+            text = b'{"status":"success","data":{"result":[]}}'
+            self.send_response(200 if self.headers.get("Authorization") else 401)
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        try:
+            where = f"prom+http://127.0.0.1:{http.server_port}/p"
+            call = ask(parse_address(where, {ENV_BASIC: "u:p"}), 5.0)
+            assert call("query_range", {"query": '{a="b"}'}) == {"result": []}
+            with pytest.raises(SourceError, match="HTTP 401"):
+                ask(parse_address(where, {}), 5.0)("targets")
+        finally:
+            http.shutdown()
+            thread.join()
+    assert seen[0] == ("POST", "/p/api/v1/query_range", "Basic dTpw", "query=%7Ba%3D%22b%22%7D")
+    assert seen[1][0] == "GET"
+
+
+CAPTURED = Path(os.environ.get("KVSCOPE_CAPTURES", "")) / "prometheus_api"
+
+
+@pytest.mark.skipif(not CAPTURED.is_dir(), reason="KVSCOPE_CAPTURES names no folder with prometheus_api")
+def test_the_captured_answers_of_a_prometheus_name_the_server_with_the_queue() -> None:
+    def call(path: str, form: Mapping[str, str] | None = None) -> Any:
+        name = "targets" if path.startswith("targets") else "range_raw_gauges" if form else "label_values_name"
+        return json.loads((CAPTURED / f"{name}.json").read_text())["response"]["data"]
+
+    source = PrometheusSource("prom+http://127.0.0.1:9390", wall=lambda: 1795958580.0, call=call)
+    store = Store()
+    store.add(source.poll().samples)
+    lines = replicas.outliers(store, store.segments[-1])
+    assert lines
+    assert all(line.startswith("replica 127.0.0.1:8651 stands out") for line in lines)
+    assert "requests waiting" in " ".join(lines)
