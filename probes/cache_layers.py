@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+_NAMES = ("cache", "past_key_values", "cache_params")
+"""What models call their cache: since transformers 5.20 or so, before, and in state-space models."""
+
 _MAIN = ("keys", "values")
 _QUANTIZED = ("_quantized_keys", "_quantized_values")
 _MOST_NESTED = 4
@@ -39,6 +42,17 @@ class Held:
         self.storage_bytes += other.storage_bytes
         self.hot += other.hot
         self.cold += other.cold
+
+
+def cache_of_output(output: object) -> Any:
+    """Return the cache a forward pass gave back, or None. An old name is asked for only where the new one is not there:
+    later versions answer to both, with a warning."""
+    return next((getattr(output, name) for name in _NAMES if hasattr(output, name)), None)
+
+
+def cache_of_input(kwargs: Mapping[str, Any]) -> Any:
+    """Return the cache a forward pass was given, or None."""
+    return next((kwargs[name] for name in _NAMES if kwargs.get(name) is not None), None)
 
 
 def layers_of(cache: object) -> list[list[object]]:

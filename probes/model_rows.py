@@ -7,7 +7,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from probes.cache_layers import Held, UnknownCacheError, held, layers_of
+from probes.cache_layers import Held, UnknownCacheError, cache_of_input, cache_of_output, held, layers_of
 from probes.generation import REQUEST_COLUMNS, Generation, request_rows
 from probes.recorder import Recorder, Sink, step_columns
 
@@ -51,12 +51,13 @@ class ModelRows:
         """
         if call.in_step:
             self._step(call, now, chose_token=True)
-        call.begin(now, args, kwargs, 0 if call.batch else self._held(kwargs.get("past_key_values")))
+        call.begin(now, args, kwargs, 0 if call.batch else self._held(cache_of_input(kwargs)))
 
     def forwarded(self, call: Generation, now: float, kwargs: dict[str, Any], output: Any) -> None:
         """A forward pass returned. One outside ``generate`` is a step by itself."""
-        cache = getattr(output, "past_key_values", None)
-        call.cache = cache if cache is not None else kwargs.get("past_key_values")
+        call.cache = cache_of_output(output)
+        if call.cache is None:
+            call.cache = cache_of_input(kwargs)
         if call.cache is not None and not isinstance(call.cache, tuple):
             self._seen[call.cache] = call.seen
         if call.alone:

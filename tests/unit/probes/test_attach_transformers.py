@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from probes.attach_transformers import TransformersRecorder, attach
-from probes.cache_layers import held, layers_of
+from probes.cache_layers import cache_of_input, cache_of_output, held, layers_of
 from probes.generation import REQUEST_COLUMNS
 from probes.model_rows import columns
 from probes.ring_reader import RingReader
@@ -87,7 +87,7 @@ def generate(model: Any, torch: Any, batch: int = 1, length: int = 20, new: int 
 
 def test_bytes_are_what_the_tensors_hold(model: Any, rows: Rows, torch: Any) -> None:
     out = generate(model, torch, batch=2, return_dict_in_generate=True)
-    layers = out.past_key_values.layers
+    layers = cache_of_output(out).layers
     real = [layer.keys.numel() * 4 + layer.values.numel() * 4 for layer in layers]
     last = rows.steps[-1]
     assert [last[f"kv.bytes_per_layer[{layer}]"] for layer in range(LAYERS)] == real
@@ -133,6 +133,20 @@ def test_results_do_not_change(model: Any, torch: Any) -> None:
     recorder.detach()
     assert torch.equal(before, during)
     assert torch.equal(before, generate(model, torch))
+
+
+def test_no_deprecated_name_is_asked_for() -> None:
+    class Output:
+        cache = None
+
+        @property
+        def past_key_values(self) -> Any:
+            raise AssertionError("the old name was asked for")
+
+    assert cache_of_output(Output()) is None
+    old = type("Old", (), {"past_key_values": ()})()
+    assert cache_of_output(old) == ()
+    assert cache_of_input({"cache": None, "past_key_values": old}) is old
 
 
 def test_detached_nothing_is_left_in_the_model(model: Any, torch: Any) -> None:
@@ -221,7 +235,8 @@ def test_pairs_of_an_older_transformers_are_layers(torch: Any) -> None:
 
 def test_a_forward_pass_outside_generate_is_a_step(model: Any, rows: Rows, torch: Any) -> None:
     out = model(prompt(torch), use_cache=True)
-    model(torch.tensor([[5]]), past_key_values=out.past_key_values, use_cache=True)
+    name = "cache" if hasattr(out, "cache") else "past_key_values"
+    model(torch.tensor([[5]]), use_cache=True, **{name: getattr(out, name)})
     assert [step["batch.decode_steps"] for step in rows.steps] == [0, 1]
     assert rows.steps[-1]["batch.context_tokens"] == 21
     assert rows.steps[-1]["tokens.generated"] == 0
@@ -232,7 +247,7 @@ def test_an_unknown_cache_is_one_line_and_times_go_on(
 ) -> None:
     from transformers.cache_utils import DynamicCache
 
-    class Strange(DynamicCache):
+    class Strange(DynamicCache):  # type: ignore[misc]
         @property
         def layers(self) -> Any:
             return tuple(self.own)
@@ -245,7 +260,7 @@ def test_an_unknown_cache_is_one_line_and_times_go_on(
     cache = Strange()
     cache.own = []
     rows_before = len(rows.steps)
-    out = type("Out", (), {"past_key_values": cache})()
+    out = type("Out", (), {"cache": cache})()
     recorder = TransformersRecorder(model)
     recorder.start(rows, LAYERS)
     try:
