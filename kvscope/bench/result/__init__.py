@@ -1,0 +1,1 @@
+"""What a benchmark found: quantities with errors, kept as JSON, compared, drawn, written as one HTML page."""

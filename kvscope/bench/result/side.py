@@ -1,0 +1,72 @@
+"""One side of a comparison: the quantities of a benchmark's result file, or every signal of a recording's segment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kvscope.bench.result.quantity import Quantity
+from kvscope.errors import UsageError, nearest
+from kvscope.signals.reading import Missing, Reading
+from kvscope.store import Segment, Store
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Quantities by name; ``missing`` says why others have no value; ``others`` are segments not looked at."""
+
+    target: str
+    segment: str
+    tags: Mapping[str, str]
+    quantities: Mapping[str, Quantity]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+
+
+def is_result(text: str) -> bool:
+    """Whether a target is a result file of a benchmark."""
+    path = Path(text)
+    return path.suffix == ".json" and path.is_file()
+
+
+def of_result(path: Path) -> Side:
+    """Read a result file; UsageError when it is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA:
+            raise UsageError(f"{path}: schema {found['schema']!r}, expected {SCHEMA}")
+        quantities = [Quantity.from_json(one) for one in found["quantities"]]
+        tags = {str(key): str(value) for key, value in found.get("tags", {}).items()}
+        return Side(str(path), str(found["bench"]), tags, {one.name: one for one in quantities})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: {error!r}; expected the JSON result of a kvscope bench command") from None
+
+
+def of_store(store: Store, target: str, tags: Mapping[str, str], segment: str | None = None) -> Side:
+    """Compute every signal over a segment (the last one without a name); UsageError names the segments there are."""
+    segments = store.segments
+    names = tuple(dict.fromkeys(one.name for one in segments))
+    if segment is not None and segment not in names:
+        raise UsageError(f"{target}: no segment {segment!r}{nearest(segment, names)}; there are: {', '.join(names)}")
+    chosen = store.segment(segment) if segment is not None else segments[-1]
+    found, missing = _signals(store, chosen)
+    rest = tuple(name for name in names if name != chosen.name)
+    return Side(target, chosen.name, {**tags, **chosen.tags}, found, missing, rest)
+
+
+def _signals(store: Store, segment: Segment) -> tuple[dict[str, Quantity], dict[str, str]]:
+    from kvscope import signals
+
+    found, missing = {}, {}
+    compute: Callable[[str], Reading | Missing] = lambda name: signals.compute(name, store, segment)  # noqa: E731
+    for name in signals.names():
+        reading = compute(name)
+        if isinstance(reading, Missing):
+            missing[name] = reading.reason
+        else:
+            found[name] = Quantity(name, reading.value, reading.unit, reading.error)
+    return found, missing
