@@ -1,7 +1,7 @@
 """A live Prometheus that scrapes three of our own engines, one of them misconfigured: the bad one is named.
 
-Opt-in, it takes a minute: ``KVSCOPE_LIVE=1 python -m pytest tests/live/test_prometheus_fleet.py``. Needs a ``prometheus``
-program (``apt-get install prometheus``) and the engine extra.
+Opt-in, it takes a minute: ``KVSCOPE_LIVE=1 python -m pytest tests/live/test_prometheus_fleet.py``. Needs a
+``prometheus`` program (``apt-get install prometheus``) and the engine extra.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 
+from kvscope.cli import run
 from kvscope.signals import replicas
 from kvscope.sources import open_target
 from kvscope.sources.builtin import BuiltinEngine
@@ -101,7 +101,26 @@ def test_the_bad_replica_is_named(fleet: tuple[str, str]) -> None:
     assert description.tags["replicas"] == "3"
     segment = store.segments[-1]
     lines = replicas.outliers(store, segment)
-    print("\n".join(lines))
     assert lines
     assert all(bad in line for line in lines)
     assert "requests waiting" in lines[0]
+
+
+def test_the_report_names_it(fleet: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    address, bad = fleet
+    run(["diagnose", address, "--duration", "3"])
+    shown = capsys.readouterr()
+    assert f"replica {bad} stands out" in shown.out + shown.err
+    assert "3 replicas" in shown.out + shown.err
+
+
+def test_the_same_engines_by_their_addresses_name_it_too(
+    fleet: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, bad = fleet
+    with closing(open_target(address)) as source:
+        source.poll()
+        targets = sorted(source._replicas)  # type: ignore[attr-defined]
+    run(["diagnose", ",".join(targets), "--duration", "12"])
+    shown = capsys.readouterr()
+    assert f"replica {bad} stands out" in shown.out + shown.err
