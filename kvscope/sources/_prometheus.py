@@ -120,7 +120,8 @@ def series_names(text: str) -> list[str]:
     """Return the names of the samples on a page, each once, in order; lines that are no samples are skipped."""
     names: dict[str, None] = {}
     for line in text.split("\n"):
-        if line and line[0] not in "# <":
+        # Of many series of one name only the first is looked at closely.
+        if line and line[0] not in "# <" and line.partition("{")[0].partition(" ")[0] not in names:
             with contextlib.suppress(ValueError):
                 name, _, rest = split_line(line)
                 _value(rest)
