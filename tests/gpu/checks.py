@@ -29,10 +29,10 @@ def check_attention(made: Case, work: WorkList, launch: Launch, tolerance: float
         plan = rows.to(made.q.device)
     for _ in range(2):
         out = torch.full_like(made.q, torch.nan)
-        work.part.fill_(torch.nan)
-        work.peaks.fill_(torch.nan)
+        work.space.part.fill_(torch.nan)
+        work.space.peaks.fill_(torch.nan)
         attend(made.q, out, made.pool, work, scale, launch, plan)
-        assert int(work.done.abs().sum()) == 0, "a counter was not reset"
+        assert int(work.space.done.abs().sum()) == 0, "a counter was not reset"
         error = difference(out, expected)
         assert error <= tolerance, f"attention is off by {error:.2e}, expected at most {tolerance:.0e}"
     return error

@@ -71,12 +71,14 @@ def change(pool: PagedPool, full: torch.Tensor, cold: float, evicted: float, mak
     pool.place[gone] = ABSENT
 
 
-def page_values(pool: PagedPool, place: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """k, v float64 [tokens, d] of a page that is there."""
-    if place >= 0:
-        return pool.hot[place, 0].double(), pool.hot[place, 1].double()
-    k, v = pool.read_cold(torch.tensor([-2 - place], device=pool.cold.device))
-    return k[0].double(), v[0].double()
+def page_values(pool: PagedPool, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """k, v float64 [n, tokens, d] of pages that are there, `place` int32 [n]."""
+    both = pool.hot[place.clamp_min(0).long()].double()
+    cold = place < -1
+    if bool(cold.any()):
+        for part, values in enumerate(pool.read_cold((-2 - place[cold]).long())):
+            both[cold, part] = values.double()
+    return both[:, 0], both[:, 1]
 
 
 def attended(made: Case, scale: float, chosen: dict[tuple[int, int], list[int]] | None = None) -> torch.Tensor:
@@ -85,19 +87,17 @@ def attended(made: Case, scale: float, chosen: dict[tuple[int, int], list[int]] 
     out = torch.zeros(made.q.shape, dtype=torch.float64, device=made.q.device)
     for request, n in enumerate(made.lens.tolist()):
         for head in range(shape.kv_heads):
-            spots = range(-(-n // tokens)) if chosen is None else chosen[request, head]
-            parts = []
-            for spot in spots:
-                place = int(made.pool.place[made.table[request, spot].long(), head])
-                if place != ABSENT:
-                    k, v = page_values(made.pool, place)
-                    held = min(tokens, n - spot * tokens)
-                    parts.append((k[:held], v[:held]))
-            if parts:
-                k, v = (torch.cat(rows) for rows in zip(*parts, strict=True))
-                mine = slice(head * shape.group, (head + 1) * shape.group)
-                weight = (made.q[request, mine].double() @ k.T * scale).softmax(-1)
-                out[request, mine] = weight @ v
+            spots = torch.arange(-(-n // tokens)) if chosen is None else torch.tensor(chosen[request, head])
+            spots = spots.long().to(made.q.device)
+            place = made.pool.place[made.table[request, spots].long(), head]
+            spots, place = spots[place != ABSENT], place[place != ABSENT]
+            if not len(place):
+                continue
+            k, v = page_values(made.pool, place)
+            held = (spots[:, None] * tokens + torch.arange(tokens, device=spots.device)) < n
+            mine = slice(head * shape.group, (head + 1) * shape.group)
+            weight = (made.q[request, mine].double() @ k[held].T * scale).softmax(-1)
+            out[request, mine] = weight @ v[held]
     return out
 
 

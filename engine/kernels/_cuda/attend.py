@@ -194,14 +194,14 @@ def attend(
 
     head_dim and block_tokens must be powers of two of at least 16. Raises ValueError for more parts than there is room.
     """
-    shape = pool.geometry
+    shape, space = pool.geometry, work.space
     programs = work.pairs * launch.parts if plan is None else len(plan)
-    if programs > len(work.peaks):
-        raise ValueError(f"attend: {programs} programs, expected at most {len(work.peaks)}")
+    if programs > len(space.peaks):
+        raise ValueError(f"attend: {programs} programs, expected at most {len(space.peaks)}")
     lanes = triton.next_power_of_2(shape.group)
     attend_pages[(programs,)](
         q, out, pool.hot, pool.cold, pool.scales, work.pages, work.counts, work.tail,
-        work.done if plan is None else plan, work.part, work.peaks, work.totals, work.done,
+        space.done if plan is None else plan, space.part, space.peaks, space.totals, space.done,
         scale * LOG2_E, shape.kv_heads, work.pairs, work.capacity, launch.parts,
         GROUP=shape.group, LANES=lanes, ROWS=max(16, lanes), DIM=shape.head_dim, TOKENS=shape.block_tokens,
         PLANNED=plan is not None, COLD=len(pool.cold) > 0, STAGES=launch.stages,

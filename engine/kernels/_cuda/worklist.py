@@ -12,27 +12,46 @@ from engine.kernels._cuda.pool import PagedPool
 # Entries past a list's end are fetched ahead, never used; this many must exist.
 SLACK = 1024
 MAX_PARTS = 64
+LEAST_SLOTS = 2048
+
+
+class Workspace:
+    """Where the parts of a pair wait until the last program to finish joins them; `done` counts them, back to zero.
+
+    Calls on one stream share it. `part` float32 [slots, group, d], `peaks` and `totals` [slots, group].
+    """
+
+    def __init__(self, geometry: KVGeometry, requests: int, device: str | torch.device) -> None:
+        pairs = requests * geometry.kv_heads
+        slots = max(LEAST_SLOTS, 4 * pairs)
+        self.part = torch.zeros(slots, geometry.group, geometry.head_dim, device=device)
+        self.peaks = torch.zeros(slots, geometry.group, device=device)
+        self.totals = torch.zeros(slots, geometry.group, device=device)
+        self.done = torch.zeros(pairs, dtype=torch.int32, device=device)
 
 
 class WorkList:
     """One list of pages per form and (request, kv head): `pages` int32 [2 (hot, cold), pairs, capacity].
 
     `counts` int32 [2, pairs]; `tail` int32 [requests]: tokens in the block being written, which is the last hot entry.
-    `part`, `peaks`, `totals` hold the parts of a pair until the last program to finish joins them; `done` counts them.
     """
 
-    def __init__(self, geometry: KVGeometry, requests: int, capacity: int, device: str | torch.device) -> None:
+    def __init__(
+        self,
+        geometry: KVGeometry,
+        requests: int,
+        capacity: int,
+        device: str | torch.device,
+        space: Workspace | None = None,
+    ) -> None:
         self.geometry = geometry
-        pairs, group, dim = requests * geometry.kv_heads, geometry.group, geometry.head_dim
+        pairs = requests * geometry.kv_heads
         self.requests, self.pairs, self.capacity = requests, pairs, capacity
-        self._storage = torch.zeros(2 * pairs * capacity + SLACK, dtype=torch.int32, device=device)
-        self.pages = self._storage[: 2 * pairs * capacity].view(2, pairs, capacity)
+        storage = torch.zeros(2 * pairs * capacity + SLACK, dtype=torch.int32, device=device)
+        self.pages = storage[: 2 * pairs * capacity].view(2, pairs, capacity)
         self.counts = torch.zeros(2, pairs, dtype=torch.int32, device=device)
         self.tail = torch.zeros(requests, dtype=torch.int32, device=device)
-        self.part = torch.zeros(pairs * MAX_PARTS, group, dim, device=device)
-        self.peaks = torch.zeros(pairs * MAX_PARTS, group, device=device)
-        self.totals = torch.zeros(pairs * MAX_PARTS, group, device=device)
-        self.done = torch.zeros(pairs, dtype=torch.int32, device=device)
+        self.space = space or Workspace(geometry, requests, device)
 
     def everything(self, pool: PagedPool, table: torch.Tensor, lens: torch.Tensor) -> None:
         """List all pages that are there, for dense attention: once a step, since every layer has the same pages.

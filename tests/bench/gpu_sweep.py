@@ -1,0 +1,160 @@
+"""Compare ways to launch on every shape: `python -m tests.bench.gpu_sweep`; `--compile i n` only compiles a share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels._cuda.attend import Launch, attend
+from engine.kernels._cuda.select import Choice
+from engine.kernels._cuda.worklist import WorkList
+from tests.bench.gpu_rivals import sdpa_folded, sdpa_grouped
+from tests.bench.gpu_shapes import TOKENS, Arena, Set, make_sets
+from tests.bench.gpu_timing import copy_bandwidth, replayed, sets_for
+from tests.bench.gpu_variants import CHOICES, CUTS, SCALE, alternating, attention, cut, selection
+
+SHAPES = [(batch, context) for batch in (1, 8, 64) for context in (2048, 16384, 65536)]
+
+
+@triton.jit
+def nothing(out):
+    tl.store(out + tl.program_id(0), 1.0)
+
+
+def page_bytes(batch: int, context: int, share: float) -> int:
+    return int(batch * context * 8 * 128 * 4 * share)
+
+
+def least_for(bytes_read: int) -> int:
+    """Calls in a graph, so that one replay takes about two milliseconds."""
+    return max(2, min(32, int(2e-3 / (bytes_read / 4e12 + 8e-6))))
+
+
+def sweep_shape(arena: Arena, batch: int, context: int, copy: float) -> dict[str, object]:
+    size = page_bytes(batch, context, 0.25)
+    count = sets_for(size)
+    pool = arena.pool(count * batch * context // TOKENS)
+    sets = make_sets(pool, batch, context, count)
+    found: dict[str, object] = {}
+    for how in CHOICES:
+        found[f"select u{how.units} w{how.warps} s{how.stages}"] = replayed(selection(sets, pool, how), replays=5)
+    for dense in (False, True):
+        work = sets[0].dense if dense else sets[0].sparse
+        bytes_read = work.bytes_read(pool)
+        for warps, stages, programs in CUTS:
+            launch = cut(work, warps, stages, programs)
+            some = sets if not dense else sets[: max(1, -(-len(sets) // 4))]
+            us = replayed(attention(some, pool, launch, dense=dense), least=least_for(bytes_read), replays=5)
+            name = f"{'dense' if dense else 'sparse'} w{warps} s{stages} p{programs} ({launch.parts})"
+            found[name] = (us, bytes_read / us / 1e-6 / copy)
+    for parts in (1, 2, 4, 8) if batch * context <= 2048 else ():
+        for warps in (4, 8):
+            found[f"sparse w{warps} s3 parts {parts}"] = replayed(
+                attention(sets, pool, Launch(parts, warps), dense=False), replays=5
+            )
+    found.update(chains(sets, pool, cut(sets[0].sparse, 4, 3, 264), cut(sets[0].sparse, 4, 3, 264, dependent=True)))
+    packed = arena.packed(batch, context, max(1, count // 4))
+    for name, rival in (("sdpa grouped", sdpa_grouped), ("sdpa folded", sdpa_folded)):
+        calls = [lambda s=s, kv=kv, f=rival: f(s.q, *kv) for s, kv in zip(sets, packed, strict=False)]
+        found[name] = replayed(calls, least=least_for(4 * size), replays=5)
+    return found
+
+
+def chains(sets: list[Set], pool: object, plain: Launch, dependent: Launch) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, launch, how in (
+        ("plain", plain, Choice()),
+        ("dependent", dependent, Choice(dependent=True)),
+        ("plain w4", plain, Choice(warps=4)),
+    ):
+        found[f"chain {name}"] = replayed(
+            alternating(selection(sets, pool, how), attention(sets, pool, launch, dense=False)), replays=5
+        )
+    found["sparse dependent"] = replayed(attention(sets, pool, dependent, dense=False), replays=5)
+    return found
+
+
+def sweep_mixed(arena: Arena, batch: int, context: int) -> dict[str, object]:
+    """Everything read, three quarters of the pages int8."""
+    blocks = batch * context // TOKENS
+    count = 4
+    pool = arena.pool(count * blocks)
+    pages = len(pool.hot)
+    pool.cold = torch.randint(-127, 128, (pages, 2, TOKENS * 128), dtype=torch.int8, device="cuda")
+    pool.scales = torch.rand(pages, 2, TOKENS, device="cuda") / 64
+    frozen = torch.rand(pool.place.shape, device="cuda") < 0.75
+    hot = make_sets(arena.pool(count * blocks), batch, context, count)
+    pool.place[frozen] = -2 - pool.place[frozen]
+    sets = make_sets(pool, batch, context, count)
+    found: dict[str, object] = {"bytes": [sets[0].dense.bytes_read(pool), hot[0].dense.bytes_read(pool)]}
+    for programs, stages, cold_stages in (
+        (264, 3, 3), (264, 3, 4), (264, 3, 5), (396, 3, 4), (528, 3, 4), (264, 4, 6), (396, 3, 3), (528, 2, 3),
+    ):  # fmt: skip
+        parts = cut(sets[0].dense, 4, stages, programs).parts
+        launch = Launch(parts, 4, stages, cold_stages)
+        found[f"mixed p{programs} s{stages} c{cold_stages}"] = replayed(
+            attention(sets, pool, launch, dense=True), replays=5
+        )
+    found["all hot"] = replayed(attention(hot, arena.pool(count * blocks), Launch(4), dense=True), replays=5)
+    return found
+
+
+def compile_share(index: int, of: int) -> None:
+    """Compile every `of`-th variant, into Triton's cache on disk."""
+    arena = Arena(8 * 1024)
+    jobs: list[object] = [Launch(2, warps, stages) for warps, stages in sorted({c[:2] for c in CUTS})]
+    jobs += [Launch(2, dependent=True)]
+    jobs += [("cold", Launch(2, 4, s, c)) for s, c in ((3, 3), (3, 4), (3, 5), (4, 6), (2, 3))]
+    jobs += [(how, context) for how in [*CHOICES, Choice(dependent=True)] for context in (2048, 16384, 65536)]
+    for job in jobs[index::of]:
+        if isinstance(job, tuple) and isinstance(job[0], Choice):
+            pool = arena.pool(job[1] // TOKENS)
+            made = make_sets(pool, 1, job[1], 1)
+            selection(made, pool, job[0])[0]()
+            continue
+        pool = arena.pool(32)
+        if isinstance(job, tuple):
+            pool.cold = torch.zeros(256, 2, TOKENS * 128, dtype=torch.int8, device="cuda")
+            pool.scales = torch.zeros(256, 2, TOKENS, device="cuda")
+        launch = job[1] if isinstance(job, tuple) else job
+        work = WorkList(pool.geometry, 1, 32, "cuda")
+        q = torch.zeros(1, 32, 128, dtype=torch.bfloat16, device="cuda")
+        attend(q, q.clone(), pool, work, SCALE, launch)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--compile", nargs=2, type=int, metavar=("I", "N"))
+    options = parser.parse_args()
+    if options.compile:
+        compile_share(*options.compile)
+        return
+    copy = copy_bandwidth()
+    arena = Arena(64 * 65536 // TOKENS * 8)
+    rows: dict[str, object] = {"copy": copy}
+    nil = torch.zeros(1024, device="cuda")
+    rows["floor"] = [replayed([lambda n=n: nothing[(n,)](nil)] * 64) for n in (1, 264)]
+    out = Path(os.environ.get("OUT", ".")) / "sweep.json"
+    for batch, context in SHAPES:
+        rows[f"{batch}x{context}"] = sweep_shape(arena, batch, context, copy)
+        out.write_text(json.dumps(rows))
+    rows["mixed 8x16384"] = sweep_mixed(arena, 8, 16384)
+    out.write_text(json.dumps(rows))
+    for name, row in rows.items():
+        if isinstance(row, dict):
+            brief = {k: round(v[0] if isinstance(v, tuple | list) else v, 1) for k, v in row.items()}
+            for kind in ("sparse", "dense", "select", "chain", "sdpa", "mixed", "all"):
+                mine = sorted((v, k) for k, v in brief.items() if k.startswith(kind))
+                print(name, kind, *(f"{k.removeprefix(kind)}={v}" for v, k in mine[:5]), sep=" | ")
+        else:
+            print(name, row)
+
+
+if __name__ == "__main__":
+    main()
