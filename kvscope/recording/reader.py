@@ -24,6 +24,9 @@ T = TypeVar("T")
 _SENSELESS = (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError, struct.error, zlib.error)
 """What decoding raises on bytes that nobody wrote."""
 
+_UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What SQLite raises on a damaged file; the second when even its message quotes bytes that are no text."""
+
 _MOST_MENDED = 16 << 30
 """Longest file mended in a copy; the copy has holes, but a header that lies must not fill the disk."""
 
@@ -52,7 +55,7 @@ class Recording:
             self.header: dict[str, Any] = dict(self._whole(rows, lambda key, value: (str(key), json.loads(value))))
             rows = self._db.execute("SELECT id, metric, labels FROM series").fetchall()
             self._series = dict(self._whole(rows, lambda *row: (row[0], (str(row[1]), labels_from(row[2])))))
-        except (sqlite3.DatabaseError, ValueError) as error:
+        except (*_UNREADABLE, ValueError) as error:
             self._db.close()
             raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error
         except SourceError:
@@ -170,7 +173,7 @@ class Recording:
         try:
             for row in self._db.execute(query, parameters):
                 found.append(row)
-        except sqlite3.DatabaseError as error:
+        except _UNREADABLE as error:
             self.damage = self.damage or f"{self.path}: cut or damaged ({error}); what is whole was read"
         return found
 
@@ -203,7 +206,7 @@ def _open(path: Path) -> sqlite3.Connection:
             return _connect(path, option)
         except sqlite3.OperationalError as error:
             reason = error
-        except sqlite3.DatabaseError as error:
+        except _UNREADABLE as error:
             return _open_cut(path, error)
     raise SourceError(f"{path}: {reason}")
 
@@ -215,7 +218,7 @@ def _connect(path: Path, option: str) -> sqlite3.Connection:
         # One transaction for everything: a writer that folds meanwhile would show us values twice, or never.
         db.execute("BEGIN")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError:
+    except _UNREADABLE:
         db.close()
         raise
     return db
@@ -238,5 +241,5 @@ def _open_cut(path: Path, why: Exception) -> sqlite3.Connection:
             copy.flush()
             try:
                 return _connect(Path(copy.name), "immutable=1")
-            except sqlite3.DatabaseError as error:
+            except _UNREADABLE as error:
                 raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error

@@ -98,7 +98,10 @@ def split_line(line: str) -> tuple[str, Labels, str]:
     """
     matched = _NAME.match(line)
     name = matched.group() if matched else ""
-    rest = line[len(name) :].lstrip(" \t")
+    rest = line[len(name) :]
+    if rest[:1] not in ("{", " ", "\t"):
+        raise ValueError("neither labels nor a space after the name")
+    rest = rest.lstrip(" \t")
     pairs: list[tuple[str, str]] = []
     if rest.startswith("{"):
         name, pairs, rest = _split_labels(name, rest)

@@ -92,3 +92,10 @@ def test_any_bytes(place: Path, data: bytes) -> None:
     path = place / "bytes"
     path.write_bytes(data)
     read(path)
+
+
+def test_a_recording_whose_damage_is_quoted_in_bytes_that_are_no_text(place: Path, recorded: Path) -> None:
+    for cut in (0.5, 1.0):
+        path = place / "quoted"
+        path.write_bytes(damaged(recorded.read_bytes(), [(0.08996212114847514, b"\x00\x00\x00\x80", 0)], cut))
+        read(path)

@@ -95,6 +95,7 @@ def test_a_page_of_anybody_is_read_or_refused(text: str) -> None:
 
 
 @given(st.one_of(made_pages, damaged_pages()))
+@example("vllm:generation_tokens_total256000.0\nvllm:num_requests_running 1")
 def test_reading_twice_gives_the_same_and_remembers_what_it_saw(text: str) -> None:
     parser: Parser[object] = Parser(lambda name, found: (name, found))
     first, second = parser.parse(text), parser.parse(text)
