@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from kvscope.signals.latency import mean_of
@@ -21,6 +21,8 @@ from probes.sample import Labels
 
 _ALIVE = ("sched.running", "tokens.generated")
 """What makes a replica one: an engine says it, a machine's exporter does not."""
+_MOST = 100.0
+"""A replica that does nothing at all is not infinitely far from the others."""
 _ALONE = Missing(
     "one engine: there is nothing to compare it with",
     "watch the fleet: host1:8000,host2:8000 or prom+http://host:9090",
@@ -126,6 +128,34 @@ def worst(name: str, store: Store, segment: Segment) -> tuple[str, Reading] | Mi
     if not known:
         return Missing(f"the others' {comparison.says} is 0", "send every replica some work")
     return (min if comparison.falling else max)(known, key=lambda pair: pair[1].value)
+
+
+@signal(
+    "replica_outlier",
+    unit="x",
+    needs=("sched.running",),
+    help="How far the worst replica is past what makes one stand out, of all comparisons: 1 is at the bound.",
+)
+def replica_outlier(window: Window) -> Reading | Missing:
+    """Return the largest of the comparisons, each over its bound; its source names the replica and the number."""
+    found: list[Reading] = []
+    missing = _ALONE
+    for name, comparison in COMPARISONS.items():
+        told = worst(name, window.store, window.segment)
+        if isinstance(told, Missing):
+            missing = told
+        elif comparison.falling:
+            value = comparison.bound / max(told[1].value, comparison.bound / _MOST)
+            found.append(
+                replace(told[1], value=value, error=value * told[1].error / max(told[1].value, 1e-9), unit="x")
+            )
+        else:
+            found.append(
+                replace(
+                    told[1], value=told[1].value / comparison.bound, error=told[1].error / comparison.bound, unit="x"
+                )
+            )
+    return max(found, key=lambda reading: reading.value - reading.error) if found else missing
 
 
 def outliers(store: Store, segment: Segment) -> list[str]:

@@ -134,3 +134,13 @@ def test_a_fleet_of_the_dead_is_an_error_and_so_is_too_large_a_list() -> None:
         source_of(engines)
     with pytest.raises(UsageError, match="Prometheus"):
         FleetSource([f"h{index}:1" for index in range(1001)], get=engines)
+
+
+def test_one_signal_says_how_far_the_worst_replica_is_past_the_bound_of_standing_out() -> None:
+    calm, crowded = watched(Engines(a=1, b=1, c=1)), watched(Engines(a=0, b=3, c=0))
+    low, high = (signals.compute("replica_outlier", store, store.segments[0]) for store in (calm, crowded))
+    assert isinstance(low, Reading)
+    assert isinstance(high, Reading)
+    assert low.value <= 1.0 + 1e-9
+    assert high.value > 1
+    assert "b:8000" in high.source
