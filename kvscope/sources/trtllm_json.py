@@ -118,7 +118,6 @@ def _gauges(entry: Mapping[str, Any]) -> dict[str, float]:
         "kv.capacity_blocks": _number(cache, "maxNumBlocks"),
         "kv.used_blocks": _number(cache, "usedNumBlocks"),
         "kv.block_size": _number(cache, "tokensPerBlock"),
-        "kv.entries": _number(batch, "numGenKvTokens"),
     }
     known = {metric: value for metric, value in found.items() if value is not None}
     blocks, size = known.get("kv.capacity_blocks"), known.get("kv.block_size")

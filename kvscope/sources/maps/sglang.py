@@ -155,7 +155,6 @@ MEMORY = (
         since="0.5.19",
         caveat="GiB, in spite of its name; each rank holds its own share",
     ),
-    Entry("sglang:decode_sum_seq_lens", "kv.entries", "gauge", "entries", copies=RANKS, since="0.5.9"),
     # The pools of a hybrid model: full attention, sliding window, recurrent state.
     Entry(
         "sglang:swa_token_usage",
