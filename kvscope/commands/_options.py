@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvscope.config import Settings
 
-TARGET_HELP = "URL (several with commas), prom+http://HOST:PORT, pid, flight recorder, recording, saved scrape series or profiler trace"
+TARGET_HELP = (
+    "URL (several with commas), prom+http://HOST:PORT, pid, flight recorder, recording, saved scrapes or profiler trace"
+)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
