@@ -15,6 +15,7 @@ _NAMES = ("cache", "past_key_values", "cache_params")
 
 _MAIN = ("keys", "values")
 _QUANTIZED = ("_quantized_keys", "_quantized_values")
+_PLAIN = (int, float, str, type(None))
 _MOST_NESTED = 4
 
 
@@ -115,7 +116,11 @@ def _parts(layer: object) -> Mapping[str, object]:
         return dict(zip(_MAIN, layer, strict=False))
     names = vars(layer)
     # One number is a counter or a window's length, not KV.
-    return {name: value for name, value in names.items() if not _is_tensor(value) or value.numel() > 1}
+    return {
+        name: value
+        for name, value in names.items()
+        if not isinstance(value, _PLAIN) and (not _is_tensor(value) or value.numel() > 1)
+    }
 
 
 def _is_tensor(value: Any) -> bool:
