@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probes.recorder import Recorder, Sink, step_columns
-from probes.vllm_geometry import Geometry
+from probes.vllm_geometry import Geometry, Shape
 
 COUNTERS = (
     *("batch.steps", "tokens.generated", "tokens.prompt", "tokens.prefilled", "prefix.queries", "prefix.hits"),
@@ -58,6 +58,7 @@ class VllmRows:
         self._recorder = Recorder(sink, names, REQUEST_COLUMNS)
         self._limits, self._geometry, self._details = limits, geometry, details
         self._latest: dict[int, Any] = {}
+        self._told: tuple[float, Shape] | None = None
         self._engines = max(1, len(engines))
         for name in names:
             if name not in (*COUNTERS, *DETAILS, "t"):
@@ -104,7 +105,10 @@ class VllmRows:
             add(limit, 1)
 
     def _memory(self, usage: float) -> None:
-        put, shape = self._recorder.set, self._geometry.now(self._engines)
+        shape = self._geometry.now(self._engines)
+        if (usage, shape) == self._told:
+            return
+        self._told, put = (usage, shape), self._recorder.set
         put("kv.usage_ratio", usage)
         put("kv.used_blocks", usage * shape.blocks)
         put("kv.capacity_blocks", shape.blocks)
