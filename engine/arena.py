@@ -19,8 +19,8 @@ class OutOfBlocks(Exception):
 class Arena:
     """Page allocator over `data`, a uint8 tensor of whole slabs.
 
-    `page_bytes` maps a form code (1 and up) to its page size, `unit` divides every page size and the slab.
-    With `split` (form code -> share of the slabs) each form owns a fixed part and what it does not use is stranded.
+    `page_bytes` maps a form code (1 and up) to its page size. With `split` (form code -> share of the slabs) each form
+    owns a fixed part, and what it does not use is stranded; a form that is not named there can hold nothing.
     """
 
     def __init__(
@@ -39,9 +39,9 @@ class Arena:
             if form == COMMON or size < 1 or size > slab_bytes:
                 raise ValueError(f"arena: form {form} with pages of {size} bytes does not fit a slab of {slab_bytes}")
         self.page_bytes = dict(page_bytes)
-        self.unit = int(np.gcd.reduce([slab_bytes, *page_bytes.values()]))
         self.data = torch.zeros(self.pool_bytes, dtype=torch.uint8)
-        self._units = self.data.view(-1, self.unit)
+        # The largest piece at whose multiples every page of the form begins: fewer indices to copy a page by.
+        self._unit = {form: int(np.gcd(slab_bytes, size)) for form, size in page_bytes.items()}
         self._per_slab = {form: slab_bytes // size for form, size in page_bytes.items()}
         self._in_use = {form: np.zeros((self.slabs, n), dtype=np.bool_) for form, n in self._per_slab.items()}
         self._owner = np.full(self.slabs, COMMON, dtype=np.int8)
@@ -91,6 +91,33 @@ class Arena:
         self.live_pages[form] += n
         return torch.from_numpy(slab * self.slab_bytes + column * self.page_bytes[form])
 
+    def longest_run(self, form: int) -> int:
+        """Most pages in a row that `allocate_run` could give this form."""
+        free = np.flatnonzero(np.diff(self._borrowable(form), prepend=-2) != 1)
+        borrowable = len(self._borrowable(form))
+        return int(np.diff(free, append=borrowable).max(initial=0)) * self._per_slab[form]
+
+    def allocate_run(self, form: int, n: int) -> torch.Tensor:
+        """Byte offsets int64 [n] of pages that follow one another, in the first hole that is wide enough.
+
+        Raises OutOfBlocks, also where enough is free in total. The page size must divide the slab.
+        """
+        per_slab, size = self._per_slab[form], self.page_bytes[form]
+        slabs, free = -(-n // per_slab), self._borrowable(form)
+        fits = np.flatnonzero(free[slabs - 1 :] - free[: len(free) - slabs + 1] == slabs - 1)
+        if len(fits) == 0:
+            raise OutOfBlocks(
+                f"{n} pages of form {form} in a row wanted, {self.longest_run(form)} is the longest run of "
+                f"{self.free_pages(form)} free"
+            )
+        first = int(free[fits[0]])
+        self._owner[first : first + slabs] = form
+        self._in_use[form].reshape(-1)[first * per_slab : first * per_slab + n] = True
+        filled = np.minimum(n - np.arange(slabs) * per_slab, per_slab)
+        self._live[first : first + slabs] = filled
+        self.live_pages[form] += n
+        return torch.arange(n) * size + first * self.slab_bytes
+
     def free(self, form: int, offsets: torch.Tensor) -> None:
         """Give pages back. Raises ValueError on a page that is not held, or named twice, and changes nothing."""
         slab, within = np.divmod(offsets.numpy(), self.slab_bytes)
@@ -106,14 +133,17 @@ class Arena:
 
     def read(self, form: int, offsets: torch.Tensor) -> torch.Tensor:
         """Page bytes uint8 [n, page_bytes]."""
-        units = self.page_bytes[form] // self.unit
-        rows = (offsets // self.unit)[:, None] + torch.arange(units)
-        return self._units[rows.view(-1)].view(len(offsets), self.page_bytes[form])
+        return self._rows(form)[self._index(form, offsets)].view(len(offsets), self.page_bytes[form])
 
     def write(self, form: int, offsets: torch.Tensor, pages: torch.Tensor) -> None:
-        units = self.page_bytes[form] // self.unit
-        rows = (offsets // self.unit)[:, None] + torch.arange(units)
-        self._units.index_copy_(0, rows.view(-1), pages.view(-1, self.unit))
+        self._rows(form).index_copy_(0, self._index(form, offsets), pages.view(-1, self._unit[form]))
+
+    def _rows(self, form: int) -> torch.Tensor:
+        return self.data.view(-1, self._unit[form])
+
+    def _index(self, form: int, offsets: torch.Tensor) -> torch.Tensor:
+        unit = self._unit[form]
+        return ((offsets // unit)[:, None] + torch.arange(self.page_bytes[form] // unit)).view(-1)
 
     @property
     def free_bytes(self) -> int:
@@ -135,6 +165,11 @@ class Arena:
         """Held but not live: room only the slab's own form can use, and the cut at a slab's end."""
         return self.held_bytes - self.live_bytes
 
+    def unusable_bytes(self, form: int, *, in_a_row: bool = False) -> int:
+        """Bytes that hold no page and yet cannot become pages of this form (``in_a_row``: of its longest run)."""
+        usable = self.longest_run(form) if in_a_row else self.free_pages(form)
+        return self.pool_bytes - self.live_bytes - usable * self.page_bytes[form]
+
     def check(self) -> None:
         """Raise AssertionError where the books disagree with themselves."""
         counted = np.zeros(self.slabs, dtype=np.int64)
@@ -154,8 +189,8 @@ def reservation(slabs: int, forms: Mapping[int, int], split: Mapping[int, float]
     reserve = np.full(slabs, COMMON, dtype=np.int8)
     if split is None:
         return reserve
-    if set(split) != set(forms) or min(split.values()) <= 0 or sum(split.values()) > 1.0001:
-        raise ValueError(f"arena: split {dict(split)} must give every form a share, together at most 1")
+    if not set(split) <= set(forms) or min(split.values()) <= 0 or sum(split.values()) > 1.0001:
+        raise ValueError(f"arena: split {dict(split)} must give forms that there are a share, together at most 1")
     start = 0
     for form, share in split.items():
         end = min(slabs, start + int(slabs * share))

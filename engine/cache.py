@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from engine.blocks import Blocks
-from engine.forms.cold_int8 import CODE as COLD
+from engine.forms import EVICTED, HOST, NONE
 from engine.forms.hot import CODE as HOT
 from engine.geometry import KVGeometry
 from engine.pages import Pages
@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from engine.kernels._base import Phases
 
 CHUNK = 64
-OFFSET_BYTES, FORM_BYTES, BLOCK_BYTES = 8, 1, 8
+OFFSET_BYTES, FORM_BYTES = 8, 1
+BLOCK_BYTES = 9
+"""Reference count, filled slots, and whether there are representatives."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Tokens held per layer, by tier: filled slots of live pages summed over kv heads, divided by the kv heads."""
+    """Entries held per layer, by tier, summed over kv heads and divided by them: the filled slots of live pages.
+
+    A merged page holds one; pages in host memory count as cold.
+    """
 
     hot: list[float]
     cold: list[float]
@@ -35,9 +40,16 @@ class KVCache(Pages):
     """Everything a model's attention remembers. `split` (form name -> share of the pool) fixes each form's part."""
 
     def __init__(
-        self, geometry: KVGeometry, pool_bytes: int, max_blocks: int, split: Mapping[str, float] | None = None
+        self,
+        geometry: KVGeometry,
+        pool_bytes: int,
+        max_blocks: int,
+        split: Mapping[str, float] | None = None,
+        *,
+        host_bytes: int = 0,
+        contiguous: bool = False,
     ) -> None:
-        super().__init__(geometry, pool_bytes, max_blocks, split)
+        super().__init__(geometry, pool_bytes, max_blocks, split, host_bytes=host_bytes, contiguous=contiguous)
         self.blocks = Blocks(max_blocks)
         self.representatives = Representatives(geometry, max_blocks)
         self.ref_counts = self.blocks.refs
@@ -51,7 +63,9 @@ class KVCache(Pages):
 
     def can_allocate(self, n_blocks: int) -> bool:
         """Whether `allocate(n_blocks)` would succeed now."""
-        return n_blocks <= self.blocks.free and self.arena.can_allocate(HOT, n_blocks * self.geometry.pages_per_block)
+        pages = n_blocks * self.geometry.pages_per_block
+        room = self.arena.longest_run(HOT) if self.contiguous else self.arena.free_pages(HOT)
+        return n_blocks <= self.blocks.free and pages <= room
 
     def allocate(self, n_blocks: int) -> list[int]:
         """Ids of blocks with hot pages and one reference. Raises OutOfBlocks, changing nothing."""
@@ -116,8 +130,7 @@ class KVCache(Pages):
         """Live pages of every form, representatives, and this layer's share of the live rows of all tables."""
         shape = self.geometry
         sizes = np.zeros(self.page_counts.shape[1])
-        for code, size in self.arena.page_bytes.items():
-            sizes[code] = size
+        sizes[list(self.arena.page_bytes)] = list(self.arena.page_bytes.values())
         per_layer: list[float] = (self.page_counts @ sizes + self._beside_bytes() / shape.layers).tolist()
         return per_layer
 
@@ -126,7 +139,8 @@ class KVCache(Pages):
 
     def overhead_bytes(self) -> int:
         """The part of `resident_bytes` that is not keys and values: representatives, scales, tables."""
-        return self._beside_bytes() + int(self.page_counts[:, COLD].sum()) * self.geometry.scale_bytes
+        pages, shape = self.page_counts.sum(0), self.geometry
+        return self._beside_bytes() + sum(int(pages[code]) * f.overhead_bytes(shape) for code, f in self.forms.items())
 
     def _beside_bytes(self) -> int:
         """Representatives and live table rows, all layers."""
@@ -135,26 +149,32 @@ class KVCache(Pages):
         return tables + self.representatives.count * pages * self.geometry.representative_bytes
 
     def entries_by_layer(self) -> Entries:
-        """Hot and cold tokens per layer, from the tables; O(live blocks)."""
+        """Hot and cold entries per layer, from the tables; O(live blocks)."""
         ids = self.blocks.live_ids()
         filled = self.blocks.filled[ids].double()[None, :, None]
-        held = self.page_form[:, ids]
-        hot, cold = (((held == code) * filled).sum((1, 2)) / self.geometry.kv_heads for code in (HOT, COLD))
-        return Entries(hot.tolist(), cold.tolist())
+        held = self.page_form[:, ids] % HOST
+        merged = torch.tensor([code for code, form in self.forms.items() if form.ENTRIES_MERGED])
+        entries = torch.where(torch.isin(held, merged), filled.clamp_max(1), filled)
+        hot, gone = held == HOT, (held == NONE) | (held == EVICTED)
+        tiers = ((entries * mask).sum((1, 2)) / self.geometry.kv_heads for mask in (hot, ~hot & ~gone))
+        return Entries(*(tier.tolist() for tier in tiers))
 
     def check(self) -> None:
         """Raise AssertionError where tables, counts and arena disagree."""
-        self.arena.check()
         self.blocks.check()
-        for code in self.forms:
-            offsets = self.page_offset[self.page_form == code]
-            assert len(offsets) == self.arena.live_pages[code], f"form {code}: tables and arena disagree"
-            assert (self.page_counts[:, code] == (self.page_form == code).sum((1, 2)).numpy()).all(), "counts are off"
-        live = self.page_offset >= 0
-        assert bool((live == ((self.page_form == HOT) | (self.page_form == COLD))).all()), "an offset without a form"
-        spans = torch.stack((self.page_offset[live], page_ends(self)[live]), 1)
-        spans = spans[spans[:, 0].argsort()]
-        assert bool((spans[1:, 0] >= spans[:-1, 1]).all()), "two pages overlap"
+        places = [(0, self.arena)] if self.host is None else [(0, self.arena), (HOST, self.host)]
+        for where, arena in places:
+            arena.check()
+            for code in self.forms:
+                held = self.page_form == code + where
+                assert int(held.sum()) == arena.live_pages[code], f"form {code + where}: tables and arena disagree"
+                assert (self.page_counts[:, code + where] == held.sum((1, 2)).numpy()).all(), "counts are off"
+            here = (self.page_offset >= 0) & (self.page_form // HOST == where // HOST)
+            spans = torch.stack((self.page_offset[here], page_ends(self)[here]), 1)
+            spans = spans[spans[:, 0].argsort()]
+            assert bool((spans[1:, 0] >= spans[:-1, 1]).all()), "two pages overlap"
+        live = (self.page_form != NONE) & (self.page_form != EVICTED)
+        assert bool((live == (self.page_offset >= 0)).all()), "an offset without a form"
         assert not self.page_form[:, self.blocks.refs == 0].any(), "a free block has pages"
         assert not self.representatives.known[self.blocks.refs == 0].any(), "a free block has representatives"
 
@@ -163,5 +183,5 @@ def page_ends(cache: KVCache) -> torch.Tensor:
     """Where each page ends in the arena, bytes int64 [layers, max_blocks, kv_heads]."""
     sizes = torch.zeros(256, dtype=torch.int64)
     for code, size in cache.arena.page_bytes.items():
-        sizes[code] = size
+        sizes[code] = sizes[code + HOST] = size
     return cache.page_offset + sizes[cache.page_form.long()]

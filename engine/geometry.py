@@ -13,7 +13,8 @@ ALIGN = 64
 class KVGeometry:
     """A block is `block_tokens` tokens for all layers and kv heads; a page is one (layer, block, kv head).
 
-    `rep_tokens` is the length of a sub-block: selection keeps one pair of bounds per sub-block.
+    Selection keeps `rep_rows` representatives (2: lower and upper bound, 1: mean) for each `rep_tokens` tokens;
+    `rank` is the number of components of a low-rank page.
     Raises ValueError naming the field that cannot be.
     """
 
@@ -23,10 +24,12 @@ class KVGeometry:
     head_dim: int
     block_tokens: int = 32
     rep_tokens: int = 16
+    rep_rows: int = 2
+    rank: int = 16
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("layers", "kv_heads", "q_heads", "head_dim", "block_tokens", "rep_tokens"):
+        for name in ("layers", "kv_heads", "q_heads", "head_dim", "block_tokens", "rep_tokens", "rank"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"geometry: {name} is {value!r}, expected a whole number of at least 1")
@@ -38,6 +41,8 @@ class KVGeometry:
             raise ValueError(
                 f"geometry: block_tokens {self.block_tokens} is not a multiple of rep_tokens {self.rep_tokens}"
             )
+        if self.rep_rows not in (1, 2):
+            raise ValueError(f"geometry: rep_rows is {self.rep_rows}, expected 1 (mean) or 2 (bounds)")
         if self.block_tokens % 8:
             raise ValueError(f"geometry: block_tokens {self.block_tokens} is not a multiple of 8")
         if self.dtype != "float32":
@@ -53,6 +58,11 @@ class KVGeometry:
         return self.block_tokens // self.rep_tokens
 
     @property
+    def components(self) -> int:
+        """Components of a low-rank page: `rank`, as far as a page has as many dimensions."""
+        return min(self.rank, self.block_tokens, self.head_dim)
+
+    @property
     def pages_per_block(self) -> int:
         return self.layers * self.kv_heads
 
@@ -64,19 +74,17 @@ class KVGeometry:
     @property
     def cold_page_bytes(self) -> int:
         """K int8, V int8, one float32 scale per K row, one per V row; padded so that rows stay whole and aligned."""
-        need = 2 * self.block_tokens * (self.head_dim + FLOAT_BYTES)
-        unit = lcm(ALIGN, self.head_dim)
-        return -(-need // unit) * unit
+        return self.padded(2 * self.block_tokens * (self.head_dim + FLOAT_BYTES))
 
-    @property
-    def scale_bytes(self) -> int:
-        """The part of a cold page that is scales and padding."""
-        return self.cold_page_bytes - 2 * self.block_tokens * self.head_dim
+    def padded(self, size: int) -> int:
+        """The least page of at least `size` bytes at whose multiples rows of int8 begin."""
+        unit = lcm(ALIGN, self.head_dim)
+        return -(-size // unit) * unit
 
     @property
     def representative_bytes(self) -> int:
-        """Per (layer, block, kv head): int8 lower and upper bound and a float32 scale for each sub-block."""
-        return self.subs_per_block * (2 * self.head_dim + FLOAT_BYTES)
+        """Per (layer, block, kv head): int8 rows and a float32 scale for each sub-block."""
+        return self.subs_per_block * (self.rep_rows * self.head_dim + FLOAT_BYTES)
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)

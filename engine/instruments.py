@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from engine.forms.hot import CODE as HOT
 from probes.recorder import Recorder, step_columns
 
 if TYPE_CHECKING:
     from engine.decode import DecodeAttend
     from engine.exposition import Histogram
+    from engine.host_tier import HostTier
     from engine.kernels._base import Phases
     from engine.llm import Engine, StepTimes
     from engine.request import Request
@@ -21,12 +23,38 @@ METRICS = (
     *("batch.steps", "batch.decode_steps", "batch.tokens_per_step", "batch.context_tokens"),
     *("tokens.generated", "tokens.prompt", "tokens.prefilled", "tokens.recomputed", "requests.finished"),
     *("prefix.queries", "prefix.hits", "sched.running", "sched.waiting", "sched.deferred", "sched.max_running"),
-    *("sched.preemptions", "kv.resident_bytes", "kv.overhead_bytes", "kv.reserved_bytes", "kv.assumed_bytes"),
+    *("sched.preemptions", "sched.swaps", "sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps"),
+    *("sched.budget_bound_steps", "sched.audits", "batch.mixed_steps"),
+    *("kv.free_bytes", "kv.stranded_bytes", "kv.largest_free_run_bytes", "kv.unusable_failures"),
+    *(
+        "kv.used_blocks",
+        "kv.capacity_blocks",
+        "kv.resident_bytes",
+        "kv.overhead_bytes",
+        "kv.reserved_bytes",
+        "kv.assumed_bytes",
+    ),
     *("kv.bytes_per_token_assumed", "kv.bytes_per_token_measured", "kv.usage_ratio", "kv.capacity_tokens"),
     *("kv.used_tokens", "kv.entries", "kv.block_size", "cache.evictions", "sparse.kept_share_target"),
     *("sparse.entries_read", "sparse.entries_total", "tier.hot_accesses", "tier.cold_accesses"),
-    *("tier.promotions", "tier.demotions", "tier.bytes_in", "tier.bytes_out"),
-    *("quality.tokens_checked", "quality.tokens_right", "engine.config_epoch"),
+    *("tier.promotions", "tier.demotions", "tier.bytes_in", "tier.bytes_out", "tier.repromotions", "tier.refusals"),
+    *(
+        "offload.pages_in",
+        "offload.pages_out",
+        "offload.refetches",
+        "offload.failures",
+        "offload.prefetches",
+        "offload.prefetch_hits",
+    ),
+    *("offload.bytes_in", "offload.bytes_out", "offload.stall_time", "offload.load_time", "offload.store_time"),
+    *(
+        "offload.used_bytes",
+        "offload.capacity_bytes",
+        "offload.link_limit",
+        "quality.tokens_checked",
+        "quality.tokens_right",
+    ),
+    *("quality.later_tokens_checked", "quality.later_tokens_right", "engine.config_epoch"),
 )
 LAYER_METRICS = (
     *("kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries", "sparse.layer_entries_read"),
@@ -104,7 +132,7 @@ class Instruments:
         add("time.host", times.host)
         add("time.linear", times.linear)
         add("time.sample", times.sample)
-        add("tier.transfer_time", times.transfer)
+        add("tier.transfer_time", times.transfer + phases.transfer)
         add("sparse.index_time", phases.select)
         add("time.gather", phases.gather)
         add("time.attend", phases.attend)
@@ -115,22 +143,32 @@ class Instruments:
         prefilled = sum(end - start for _, start, end in plan.prefill)
         add("batch.steps", 1)
         add("batch.decode_steps", bool(plan.decode))
+        add("batch.mixed_steps", bool(plan.decode and plan.prefill))
         put("batch.tokens_per_step", prefilled + len(plan.decode))
         if plan.decode:
             put("batch.context_tokens", sum(request.length for request in plan.decode) / len(plan.decode))
         add("tokens.prefilled", prefilled)
         put("tokens.generated", engine.tokens_generated)
-        put("tokens.prompt", scheduler.prefix_queries)
-        put("tokens.recomputed", scheduler.recomputed)
-        put("prefix.queries", scheduler.prefix_queries)
-        put("prefix.hits", scheduler.prefix_hits)
+        counts = scheduler.counts
+        put("tokens.prompt", counts.prefix_queries)
+        put("tokens.recomputed", counts.recomputed)
+        put("prefix.queries", counts.prefix_queries)
+        put("prefix.hits", counts.prefix_hits)
         put("sched.running", len(scheduler.running))
         put("sched.waiting", len(scheduler.waiting))
         put("sched.deferred", scheduler.deferred)
         put("sched.max_running", engine.knobs.max_running)
-        put("sched.preemptions", scheduler.preemptions)
+        put("sched.preemptions", counts.preemptions)
+        put("sched.swaps", counts.swaps)
+        put("sched.swapped", sum(bool(request.block_table) for request in scheduler.waiting))
+        put("sched.kv_bound_steps", counts.kv_bound)
+        put("sched.cap_bound_steps", counts.cap_bound)
+        put("sched.budget_bound_steps", counts.budget_bound)
+        put("sched.audits", counts.audits)
         put("quality.tokens_checked", engine.tokens_checked)
         put("quality.tokens_right", engine.tokens_right)
+        put("quality.later_tokens_checked", engine.later_checked)
+        put("quality.later_tokens_right", engine.later_right)
 
     def _memory(self, engine: Engine) -> None:
         put, cache = self.recorder.set, engine.cache
@@ -150,13 +188,47 @@ class Instruments:
         self.recorder.set_layers("kv.bytes_per_layer", by_layer)
         if self.recorder.read("batch.steps") % ENTRIES_EVERY == 1:
             self._entries(engine)
-        residency, keep = engine.residency, engine.residency.policy.keep(engine.knobs, cache.geometry.block_tokens)
-        put("cache.evictions", residency.evictions + engine.scheduler.evictions)
-        put("sparse.kept_share_target", 1.0 if keep is None else keep.share)
+        residency = engine.residency
+        put("cache.evictions", residency.evictions + engine.scheduler.holdings.evictions)
+        put("sparse.kept_share_target", engine.knobs.kept_share if residency.policy.SPARSE else 1.0)
         put("tier.promotions", residency.promotions)
         put("tier.demotions", residency.demotions)
         put("tier.bytes_in", residency.bytes_in)
         put("tier.bytes_out", residency.bytes_out)
+        put("tier.refusals", residency.refused)
+        put("tier.repromotions", engine.promoter.repromotions)
+        self._room(engine)
+        if residency.tier is not None:
+            self._host(residency.tier)
+
+    def _room(self, engine: Engine) -> None:
+        """What is free, and how much of it nobody could use for new tokens."""
+        put, cache, shape = self.recorder.set, engine.cache, engine.cache.geometry
+        block_bytes = shape.hot_page_bytes * shape.pages_per_block
+        put("kv.free_bytes", cache.arena.pool_bytes - cache.arena.live_bytes)
+        put("kv.stranded_bytes", cache.arena.unusable_bytes(HOT))
+        put("kv.largest_free_run_bytes", cache.arena.longest_run(HOT) * shape.hot_page_bytes)
+        put("kv.unusable_failures", engine.scheduler.holdings.fragmented)
+        put("kv.used_blocks", cache.blocks.live)
+        put("kv.capacity_blocks", cache.arena.pool_bytes // block_bytes)
+
+    def _host(self, tier: HostTier) -> None:
+        put, counts = self.recorder.set, tier.counts
+        put("offload.pages_in", counts.fetches)
+        put("offload.pages_out", counts.offloads)
+        put("offload.refetches", counts.refetches)
+        put("offload.failures", counts.failures)
+        put("offload.prefetches", counts.prefetches)
+        put("offload.prefetch_hits", counts.prefetch_hits)
+        put("offload.bytes_in", counts.bytes_in)
+        put("offload.bytes_out", counts.bytes_out)
+        put("offload.stall_time", counts.stall_s)
+        put("offload.load_time", counts.load_s)
+        put("offload.store_time", counts.store_s)
+        put("offload.link_limit", tier.link_mb_s * 1e6)
+        if tier.cache.host is not None:
+            put("offload.used_bytes", tier.cache.host.live_bytes)
+            put("offload.capacity_bytes", tier.cache.host.pool_bytes)
 
     def _entries(self, engine: Engine) -> None:
         entries = engine.cache.entries_by_layer()

@@ -3,51 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from typing import Any
 
-from engine import admission, policies
+from engine import admission, forms, policies
+from engine.admission._curve import parse as parse_curve
+from engine.representatives import KINDS as REPRESENTATIVES
 
 SPARSE_KERNELS = ("generic", "block")
+STRUCTURE = ("pool", "split_hot", "representatives", "lowrank_rank", "host_mib")
+"""Knobs that shape the pool itself: a change drops everything stored, and it is computed again."""
 
 
 class KnobError(ValueError):
     """A knob that does not exist or a value it cannot take; the message names the nearest valid one."""
 
 
+def _choice(default: str, valid: Callable[[], tuple[str, ...]]) -> Any:
+    return field(default=default, metadata={"valid": valid})
+
+
+def _share(default: float, *, zero: bool = True) -> Any:
+    return field(default=default, metadata={"above_zero": not zero, "share": True})
+
+
+def _count(default: int, least: int = 0) -> Any:
+    return field(default=default, metadata={"least": least})
+
+
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """Live settings. Shares are 0 to 1; ``kernels`` is used by sparse policies only (a full policy reads densely)."""
+    """Live settings. ``kernels`` is used by sparse policies only (a full policy reads densely).
 
-    policy: str = "full"
-    kernels: str = "generic"
-    kept_share: float = 0.25
-    hot_share: float = 0.10
-    evict_share: float = 0.0
-    sink_tokens: int = 32
-    window_tokens: int = 128
-    min_read_tokens: int = 512
-    promote_after: int = 0
-    admission: str = "watermark"
-    watermark: float = 0.02
-    max_running: int = 8
-    prefill_chunk: int = 512
+    ``kept_share`` is the share of the context that decode reads, or, where a policy drops the rest, that it keeps.
+    ``importance`` is query-blind (a prompt's own tokens vote, before any question was seen) or query-aware (the
+    question and the queries of decode vote too). ``host_mib`` 0 means no host tier, ``host_link_mb_s`` 0 no throttle.
+    """
+
+    policy: str = _choice("full", policies.names)
+    kernels: str = _choice("generic", lambda: SPARSE_KERNELS)
+    selector: str = _choice("same", lambda: ("same", *SPARSE_KERNELS))
+    kept_share: float = _share(0.25, zero=False)
+    hot_share: float = _share(0.10)
+    evict_share: float = _share(0.0)
+    cold_form: str = _choice("cold_int8", lambda: tuple(name for name in forms.names() if name != "hot"))
+    importance: str = _choice("blind", lambda: ("blind", "aware"))
+    structure: str = _choice("dynamic", lambda: ("dynamic", "static"))
+    static_blocks: int = _count(16, 1)
+    representatives: str = _choice("sub_bounds", lambda: tuple(REPRESENTATIVES))
+    lowrank_rank: int = _count(16, 4)
+    sink_tokens: int = _count(32)
+    window_tokens: int = _count(128)
+    min_read_tokens: int = _count(512)
+    promote_after: int = _count(0)
+    demote_after: int = _count(0)
+    pool: str = _choice("arena", lambda: ("arena", "split", "contiguous"))
+    split_hot: float = _share(0.5)
+    host_mib: int = _count(0)
+    host_link_mb_s: float = field(default=0.0, metadata={"least": 0})
+    host_share: float = _share(0.0)
+    prefetch: float = _share(0.0)
+    admission: str = _choice("watermark", admission.names)
+    curve: str = field(default="0:0.6,8192:0.35,32768:0.28", metadata={"check": parse_curve})
+    curve_margin: float = _share(0.15)
+    watermark: float = _share(0.02)
+    preemption: str = _choice("recompute", lambda: ("recompute", "swap"))
+    max_running: int = _count(8, 1)
+    prefill_chunk: int = _count(512, 1)
+    step_tokens: int = _count(0)
+    prefix_cache: str = _choice("on", lambda: ("on", "off"))
+    audit_steps: int = _count(0)
 
     def __post_init__(self) -> None:
-        _one_of("policy", self.policy, policies.names())
-        _one_of("kernels", self.kernels, SPARSE_KERNELS)
-        _one_of("admission", self.admission, admission.names())
-        for name in ("kept_share", "hot_share", "evict_share", "watermark"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise KnobError(f"knob {name} is {getattr(self, name)!r}, expected a share from 0 to 1")
-        if self.kept_share == 0.0:
-            raise KnobError("knob kept_share is 0.0, expected more than 0: decode must read something")
-        for name in ("max_running", "prefill_chunk"):
-            if getattr(self, name) < 1:
-                raise KnobError(f"knob {name} is {getattr(self, name)!r}, expected at least 1")
-        for name in ("sink_tokens", "window_tokens", "min_read_tokens", "promote_after"):
-            if getattr(self, name) < 0:
-                raise KnobError(f"knob {name} is {getattr(self, name)!r}, expected 0 or more")
+        for one in fields(self):
+            _check(one.name, getattr(self, one.name), one.metadata)
 
     def with_text(self, changes: Mapping[str, str]) -> Knobs:
         """Return a copy with ``changes`` (text as typed) applied; raises KnobError and changes nothing otherwise."""
@@ -64,6 +94,23 @@ class Knobs:
 def names() -> tuple[str, ...]:
     """Every knob's name."""
     return tuple(field.name for field in fields(Knobs))
+
+
+def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    """KnobError when ``value`` breaks one of the rules its knob was declared with."""
+    if "valid" in rules:
+        _one_of(name, value, rules["valid"]())
+    if "share" in rules and not 0.0 <= value <= 1.0:
+        raise KnobError(f"knob {name} is {value!r}, expected a share from 0 to 1")
+    if rules.get("above_zero") and value == 0.0:
+        raise KnobError(f"knob {name} is 0.0, expected more than 0: decode must read something")
+    if "least" in rules and not value >= rules["least"]:
+        raise KnobError(f"knob {name} is {value!r}, expected at least {rules['least']}")
+    if "check" in rules:
+        try:
+            rules["check"](value)
+        except ValueError as error:
+            raise KnobError(f"knob {name}: {error}") from None
 
 
 def _one_of(name: str, value: str, valid: tuple[str, ...], what: str = "") -> None:

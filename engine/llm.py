@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine import kernels, policies
+from engine import kernels
+from engine.build import make_cache
 from engine.cache import KVCache
 from engine.decode import DecodeAttend
-from engine.geometry import KVGeometry
 from engine.kernels import block
 from engine.kernels._base import Kernels, Phases
+from engine.kernels._paired import Paired
 from engine.knobs import Knobs
 from engine.model import Decoder, ModelConfig
+from engine.observer import Observer
 from engine.prefill import PrefillAttend
+from engine.reconfigure import reconfigure
 from engine.request import Check, Listener, Request
 from engine.residency import Residency
 from engine.sampler import GREEDY, Sampling, choose
@@ -26,6 +29,10 @@ from engine.tiers import Promoter
 
 if TYPE_CHECKING:
     from engine.instruments import Instruments
+
+
+FIRST_TURN = 2
+"""Turns of a conversation that has one answer: the system prompt and a question."""
 
 
 @dataclass(slots=True)
@@ -54,20 +61,25 @@ class Engine:
         max_context: int,
         block_tokens: int = 32,
     ) -> None:
-        geometry = KVGeometry(
-            config.layers, config.kv_heads, config.q_heads, config.head_dim, block_tokens, min(16, block_tokens)
-        )
-        block_bytes = geometry.cold_page_bytes * geometry.pages_per_block
         self.config, self.model, self.knobs = config, model, knobs
-        self.cache = KVCache(geometry, pool_bytes, max_blocks=max(1, pool_bytes // block_bytes))
+        self.pool_bytes, self.block_tokens = pool_bytes, block_tokens
+        self.cache = make_cache(config, knobs, pool_bytes, block_tokens)
         self.residency = Residency(self.cache, knobs)
         self.scheduler = Scheduler(self.cache, self.residency, knobs, max_context)
-        self.promoter = Promoter(self.residency)
+        self.promoter, self.observer = Promoter(self.residency), Observer(self.residency)
         self.finished: list[Request] = []
         self.probe: Instruments | None = None
         self.tokens_generated = self.tokens_right = self.tokens_checked = 0
+        self.later_right = self.later_checked = 0
         self._next_id = 0
-        self._kernels: dict[str, Kernels] = {}
+        self._kernels: dict[tuple[str, str], Kernels] = {}
+
+    def take(self, cache: KVCache) -> None:
+        """Work with this cache from now on; nothing may be held of the old one. Counters go on."""
+        self.cache = cache
+        self.residency.take(cache)
+        self.scheduler.take(cache, self.residency)
+        self.promoter.take(self.residency)
 
     def warm_up(self) -> None:
         """Compile what compiles at first use, so that no compilation lands in a measurement."""
@@ -81,18 +93,17 @@ class Engine:
         *,
         sampling: Sampling = GREEDY,
         listener: Listener | None = None,
+        turns: tuple[int, ...] = (),
     ) -> Request:
         """Queue a request for ``max_new_tokens`` tokens, or fewer if it stops; ValueError when it can never fit."""
-        request = Request(self._next_id, prompt, max_new_tokens, monotonic(), check, sampling, listener)
+        request = Request(self._next_id, prompt, max_new_tokens, monotonic(), check, sampling, listener, turns=turns)
         self.scheduler.submit(request)
         self._next_id += 1
         return request
 
     def cancel(self, request: Request) -> None:
         """Forget a request that nobody waits for any more, between two steps; its blocks are free at once."""
-        if request in self.scheduler.waiting:
-            self.scheduler.waiting.remove(request)
-        elif request in self.scheduler.running:
+        if request in self.scheduler.waiting or request in self.scheduler.running:
             self.scheduler.release(request)
 
     @property
@@ -123,26 +134,13 @@ class Engine:
 
     def set_knobs(self, changes: Mapping[str, str]) -> Knobs:
         """Change live settings between two steps; KnobError and no change when one of them is wrong."""
-        old, new = self.knobs, self.knobs.with_text(changes)
-        placing = ("policy", "hot_share", "evict_share", "sink_tokens", "window_tokens")
-        replace = any(getattr(old, name) != getattr(new, name) for name in placing)
-        self.knobs = new
-        if replace:
-            self.residency.restart(new)
-        # A dense policy needs every entry at full precision, and what is cold or gone can only be computed again.
-        self.scheduler.restart(new, recompute=replace and not policies.get(new.policy).SPARSE)
-        self.residency.knobs = new
-        if replace:
-            self._place_again()
-        return new
-
-    def _place_again(self) -> None:
-        for ids in self.scheduler.prefix.runs():
-            self.residency.place_prefix(ids)
+        reconfigure(self, self.knobs.with_text(changes))
+        return self.knobs
 
     def _prefill(self, request: Request, start: int, end: int, times: StepTimes) -> None:
         began, phases = perf_counter(), Phases()
-        sample_end = len(request.keys) * self.cache.geometry.block_tokens
+        blind = self.knobs.importance == "blind"
+        sample_end = len(request.keys) * self.cache.geometry.block_tokens if blind else request.length
         span, windows = (start, end), self.config.windows
         attend = PrefillAttend(self.cache, self.residency, request.block_table, span, sample_end, phases, windows)
         hidden = self.model(torch.tensor(request.tokens(start, end)), torch.arange(start, end), attend)
@@ -158,6 +156,9 @@ class Engine:
         policy = self.residency.policy
         keep = policy.keep(self.knobs, self.cache.geometry.block_tokens)
         attend = DecodeAttend(self.cache, self._operators(), keep, requests, phases, self.config.windows)
+        attend.tier, attend.prefetch = self.residency.tier, self.knobs.prefetch
+        if policy.DYNAMIC and self.knobs.importance == "aware":
+            attend.observe(self.observer)
         tokens = torch.tensor([request.tokens(request.length - 1, request.length)[0] for request in requests])
         positions = torch.tensor([request.length - 1 for request in requests])
         forward = perf_counter()
@@ -172,6 +173,8 @@ class Engine:
         self._age(requests)
         if self.knobs.promote_after and attend.choices:
             self.promoter.after_step(attend.choices, self.knobs)
+        if self.residency.tier is not None:
+            self.residency.tier.after_step(self.knobs)
         ended = perf_counter()
         # What the attention call spent beyond its own phases is storing KV and preparing arguments: host work.
         inside = phases.total if phases is not None else 0.0
@@ -182,18 +185,28 @@ class Engine:
         return attend
 
     def _operators(self) -> Kernels:
-        name = self.knobs.kernels if self.residency.policy.SPARSE else "dense"
-        if name not in self._kernels:
-            self._kernels[name] = kernels.get(name)
-        return self._kernels[name]
+        """What the knobs ask for; with ``selector`` one of them chooses and another reads."""
+        knobs = self.knobs
+        name = knobs.kernels if self.residency.policy.SPARSE else "dense"
+        selector = name if knobs.selector == "same" or name == "dense" else knobs.selector
+        if (name, selector) not in self._kernels:
+            made = kernels.get(name)
+            if name != selector:
+                made = Paired(kernels.get(selector), made)
+            self._kernels[name, selector] = made
+        return self._kernels[name, selector]
 
     def _accept(self, requests: list[Request], chosen: list[int]) -> None:
         """Append one token to each request and judge it where the right one is known."""
         now = monotonic()
         for request, token in zip(requests, chosen, strict=True):
             if request.check is not None:
+                right = request.check(request.tokens(request.length - 1, request.length)[0], token)
                 self.tokens_checked += 1
-                self.tokens_right += request.check(request.tokens(request.length - 1, request.length)[0], token)
+                self.tokens_right += right
+                if len(request.turns) > FIRST_TURN:
+                    self.later_checked += 1
+                    self.later_right += right
             request.accept(token, now)
         self.tokens_generated += len(requests)
 
@@ -205,5 +218,5 @@ class Engine:
         for request in requests:
             behind = max(0, request.length - 1 - self.knobs.window_tokens) // tokens
             if behind > request.placed:
-                self.residency.age(request.block_table[request.placed : behind])
+                self.residency.age(request.block_table, request.placed, behind, request.turns)
                 request.placed = behind

@@ -12,7 +12,7 @@ import torch
 
 from engine import forms
 from engine.arena import Arena, OutOfBlocks
-from engine.forms import EVICTED, NONE
+from engine.forms import EVICTED, HOST, NONE
 from engine.forms.cold_int8 import CODE as COLD
 from engine.forms.hot import CODE as HOT
 from engine.geometry import KVGeometry
@@ -37,34 +37,64 @@ class Views(NamedTuple):
     floats: npt.NDArray[np.float32]
     page_offset: npt.NDArray[np.int64]
     page_form: npt.NDArray[np.uint8]
+    lead_rows: npt.NDArray[np.int64]
+    """By code: rows of `rows_i8` worth asking for before a page is read. All of a cold page; of a hot one the start,
+    since the hardware follows the rest of so long a stream by itself."""
+
+
+class Transfer(NamedTuple):
+    """Pages on their way between pool and host memory: their code before, where they lie and where they will."""
+
+    code: int
+    layer: torch.Tensor
+    flat: torch.Tensor
+    old: torch.Tensor
+    new: torch.Tensor
 
 
 class Pages:
-    """`page_offset` int64 (bytes, -1 none) and `page_form` uint8, both [layers, max_blocks, kv_heads]."""
+    """`page_offset` int64 (bytes, -1 none) and `page_form` uint8, both [layers, max_blocks, kv_heads].
+
+    A page whose code has HOST added lies in `host`, an arena of its own in slower memory; its offset is one there.
+    With `contiguous` the hot pages of one call to `place_hot` follow one another.
+    """
 
     def __init__(
-        self, geometry: KVGeometry, pool_bytes: int, max_blocks: int, split: Mapping[str, float] | None = None
+        self,
+        geometry: KVGeometry,
+        pool_bytes: int,
+        max_blocks: int,
+        split: Mapping[str, float] | None = None,
+        *,
+        host_bytes: int = 0,
+        contiguous: bool = False,
     ) -> None:
-        self.geometry = geometry
+        self.geometry, self.contiguous = geometry, contiguous
         self.forms = {form.CODE: form for form in map(forms.get, forms.names())}
         sizes = {code: form.page_bytes(geometry) for code, form in self.forms.items()}
         shares = None if split is None else {forms.get(name).CODE: share for name, share in split.items()}
-        self.arena = Arena(pool_bytes, SLAB_PAGES * geometry.hot_page_bytes, sizes, shares)
+        slab_bytes = SLAB_PAGES * geometry.hot_page_bytes
+        self.arena = Arena(pool_bytes, slab_bytes, sizes, shares)
+        self.host = Arena(host_bytes, slab_bytes, sizes) if host_bytes else None
         shape = (geometry.layers, max_blocks, geometry.kv_heads)
         self.page_offset = torch.full(shape, -1, dtype=torch.int64)
         self.page_form = torch.full(shape, NONE, dtype=torch.uint8)
-        self.page_counts = np.zeros((geometry.layers, max(*sizes, EVICTED) + 1), dtype=np.int64)
+        self.page_counts = np.zeros((geometry.layers, 2 * HOST), dtype=np.int64)
         self.rows_f32 = self.arena.data.view(torch.float32).view(-1, geometry.head_dim)
         self.rows_i8 = self.arena.data.view(torch.int8).view(-1, geometry.head_dim)
         self.floats = self.arena.data.view(torch.float32)
-        arrays = (self.rows_f32, self.rows_i8, self.floats, self.page_offset, self.page_form)
+        lead_rows = torch.zeros(2 * HOST, dtype=torch.int64)
+        for code, size in sizes.items():
+            lead_rows[code] = geometry.block_tokens if code == HOT else size // geometry.head_dim
+        arrays = (self.rows_f32, self.rows_i8, self.floats, self.page_offset, self.page_form, lead_rows)
         self.views = Views(*(tensor.numpy() for tensor in arrays))
 
     def place_hot(self, ids: list[int]) -> None:
         """Give blocks without pages a hot page for every layer and head. Raises OutOfBlocks."""
         index = torch.tensor(ids, dtype=torch.int64)
         layers, heads = self.geometry.layers, self.geometry.kv_heads
-        offsets = self.arena.allocate(HOT, len(ids) * layers * heads)
+        allocate = self.arena.allocate_run if self.contiguous else self.arena.allocate
+        offsets = allocate(HOT, len(ids) * layers * heads)
         self.page_offset[:, index] = offsets.view(len(ids), layers, heads).transpose(0, 1)
         self.page_form[:, index] = HOT
         self.page_counts[:, HOT] += len(ids) * heads
@@ -73,11 +103,13 @@ class Pages:
         """Free whatever pages these blocks have."""
         index = torch.tensor(ids, dtype=torch.int64)
         held, offsets = self.page_form[:, index], self.page_offset[:, index]
-        for code in self.forms:
-            if (mask := held == code).any():
-                self.arena.free(code, offsets[mask])
-        for code in (*self.forms, EVICTED):
-            self.page_counts[:, code] -= (held == code).sum((1, 2)).numpy()
+        for code in torch.unique(held).tolist():
+            if code == NONE:
+                continue
+            mask = held == code
+            self.page_counts[:, code] -= mask.sum((1, 2)).numpy()
+            if code != EVICTED:
+                self._arena(code).free(code % HOST, offsets[mask])
         self.page_offset[:, index] = -1
         self.page_form[:, index] = NONE
 
@@ -91,13 +123,47 @@ class Pages:
         self.views.rows_f32[rows] = k.reshape(-1, dim).numpy()
         self.views.rows_f32[rows + tokens] = v.reshape(-1, dim).numpy()
 
-    def demote(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
-        """Hot to cold, index tensors int64 [n]; bytes written. Raises OutOfBlocks, ValueError, changing nothing."""
-        return self._move(HOT, COLD, layer_idx, block_idx, head_idx)
+    def demote(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor, code: int = COLD) -> int:
+        """Hot to a cold form, index tensors int64 [n]; bytes written. OutOfBlocks, ValueError: nothing was changed."""
+        return self._move(HOT, code, layer_idx, block_idx, head_idx)
 
-    def promote(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
-        """Cold int8 to hot; bytes written. Raises as `demote` does."""
-        return self._move(COLD, HOT, layer_idx, block_idx, head_idx)
+    def promote(
+        self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor, code: int = COLD
+    ) -> int:
+        """A cold form to hot; bytes written. Raises as `demote` does."""
+        return self._move(code, HOT, layer_idx, block_idx, head_idx)
+
+    def begin(self, code: int, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> Transfer:
+        """Reserve room in the other memory for pages of `code` (with HOST or without), int64 [n] each.
+
+        Until `commit` the pages are where they were, and must be neither freed nor moved. Raises OutOfBlocks,
+        ValueError, changing nothing.
+        """
+        flat = self._flat(layer, block, head)
+        if (self.page_form.view(-1)[flat] != code).any():
+            raise ValueError(f"cache: expected only pages of code {code} to relocate")
+        new = self._arena(code ^ HOST).allocate(code % HOST, len(flat)) if len(flat) else flat
+        return Transfer(code, layer, flat, self.page_offset.view(-1)[flat], new)
+
+    def copy(self, transfer: Transfer) -> int:
+        """Copy the bytes as they are, from any thread; how many."""
+        code, form = transfer.code, transfer.code % HOST
+        self._arena(code ^ HOST).write(form, transfer.new, self._arena(code).read(form, transfer.old))
+        return len(transfer.old) * self.arena.page_bytes[form]
+
+    def commit(self, transfer: Transfer) -> None:
+        """The pages are in the other memory from now on."""
+        code = transfer.code
+        self._arena(code).free(code % HOST, transfer.old)
+        self.page_offset.view(-1)[transfer.flat] = transfer.new
+        self.page_form.view(-1)[transfer.flat] = code ^ HOST
+        self._count(transfer.layer, code, code ^ HOST)
+
+    def _arena(self, code: int) -> Arena:
+        if code < HOST:
+            return self.arena
+        assert self.host is not None
+        return self.host
 
     def evict(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
         """Drop pages of any live form for good; bytes freed. Raises ValueError for a page that is not there."""
@@ -106,12 +172,11 @@ class Pages:
         if ((held == NONE) | (held == EVICTED)).any():
             raise ValueError("cache: evict of a page that is not there")
         freed = 0
-        for code in self.forms:
+        for code in torch.unique(held).tolist():
             mask = held == code
-            if count := int(mask.sum()):
-                self.arena.free(code, self.page_offset.view(-1)[flat[mask]])
-                self._count(layer_idx[mask], code, EVICTED)
-                freed += count * self.arena.page_bytes[code]
+            self._arena(code).free(code % HOST, self.page_offset.view(-1)[flat[mask]])
+            self._count(layer_idx[mask], code, EVICTED)
+            freed += int(mask.sum()) * self.arena.page_bytes[code % HOST]
         self.page_offset.view(-1)[flat] = -1
         self.page_form.view(-1)[flat] = EVICTED
         return freed
@@ -129,11 +194,11 @@ class Pages:
         v = torch.zeros_like(k)
         both = hot_pages[offsets[hot] // shape.hot_page_bytes]
         k[hot], v[hot] = both[:, 0], both[:, 1]
-        for code, form in self.forms.items():
-            mask = held == code
-            if code != HOT and mask.any():
+        for code in torch.unique(held).tolist():
+            if code not in (NONE, HOT, EVICTED):
+                mask, form = held == code, self.forms[code % HOST]
                 started = perf_counter()
-                k[mask], v[mask] = form.decode(shape, self.arena.read(code, offsets[mask]))
+                k[mask], v[mask] = form.decode(shape, self._arena(code).read(code % HOST, offsets[mask]))
                 if phases is not None:
                     phases.decompress += perf_counter() - started
         return k, v

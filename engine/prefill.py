@@ -18,11 +18,11 @@ SAMPLED_QUERIES = 16
 
 
 class PrefillAttend:
-    """The model's ``attend`` for tokens [start, end) of one request; its full prompt blocks end at ``sample_end``.
+    """The model's ``attend`` for tokens [start, end) of one request.
 
     Attention is exact over all stored entries; cold ones are dequantised first, and ``phases.decompress`` says how
-    long that took. Importance is sampled from the last queries of the chunk that lie in full prompt blocks, so a
-    question shorter than a block that follows a document never votes on what is kept.
+    long that took. Importance is sampled from the last queries of the chunk before ``sample_end``: where that is the
+    end of the full prompt blocks, a question shorter than a block that follows a document never votes on what is kept.
     """
 
     def __init__(
@@ -50,6 +50,8 @@ class PrefillAttend:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [N, q_heads, head_dim], k and v [N, kv_heads, head_dim] → [N, q_heads, head_dim]."""
         self.cache.write(layer, self.block_ids, self.slots, k, v)
+        if self.residency.tier is not None:
+            self.residency.tier.stream(layer, self.table)
         keys, values = self.cache.read_dense(layer, self.table, self.end, self.phases)
         shape = self.cache.geometry
         count, group = q.shape[0], shape.group

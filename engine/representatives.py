@@ -1,6 +1,7 @@
-"""Bounds of the keys in each sub-block: what selection reads instead of the keys.
+"""What selection reads instead of the keys: bounds of the keys of each (sub-)block, or their mean.
 
 The lower and upper bound per channel are those of Quest (arXiv 2406.10774); here they are int8 and stay true bounds.
+The mean is that of MoBA (arXiv 2502.13189): half the bytes, no bound, and blind to one key among many.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ import torch
 
 from engine.geometry import KVGeometry
 
+SUB_TOKENS = 16
+KINDS = {"sub_bounds": (2, SUB_TOKENS), "bounds": (2, 0), "sub_mean": (1, SUB_TOKENS), "mean": (1, 0)}
+"""By name: rows (2 bounds, 1 mean) and the tokens each stands for (0: the whole block)."""
+
 
 class Representatives:
-    """`q` int8 [layers, max_blocks, kv_heads, subs, 2 (lower, upper), head_dim]; `scale` float32, to `subs`."""
+    """`q` int8 [layers, max_blocks, kv_heads, subs, rows, head_dim]; `scale` float32, to `subs`.
+
+    Two rows are lower and upper bound, one row is the mean.
+    """
 
     def __init__(self, geometry: KVGeometry, max_blocks: int) -> None:
         self.geometry = geometry
         lead = (geometry.layers, max_blocks, geometry.kv_heads, geometry.subs_per_block)
-        self.q = torch.zeros(*lead, 2, geometry.head_dim, dtype=torch.int8)
+        self.q = torch.zeros(*lead, geometry.rep_rows, geometry.head_dim, dtype=torch.int8)
         self.scale = torch.zeros(lead)
         self.known = torch.zeros(max_blocks, dtype=torch.bool)
         self._known = self.known.numpy()
@@ -31,25 +39,47 @@ class Representatives:
         self._known[ids] = False
 
     def store(self, ids: torch.Tensor, layer: int, keys: torch.Tensor, filled: torch.Tensor) -> None:
-        """Bounds of keys float32 [n, kv_heads, block_tokens, head_dim], of which the first `filled` [n] slots count.
+        """Represent keys float32 [n, kv_heads, block_tokens, head_dim], of which the first `filled` [n] slots count.
 
         A sub-block without a filled slot repeats the one before it, so that it can never win.
         """
         shape = self.geometry
         subs, n = shape.subs_per_block, len(ids)
         slots = keys.view(n, shape.kv_heads, subs, shape.rep_tokens, shape.head_dim)
-        low, high = slots.aminmax(dim=3)
+        empty = (torch.arange(shape.block_tokens) >= filled[:, None]).view(n, 1, subs, shape.rep_tokens, 1)
+        rows: tuple[torch.Tensor, ...]
+        rows = (mean(slots, empty),) if shape.rep_rows == 1 else bounds(slots, empty)
         if bool((filled < shape.block_tokens).any()):
-            empty = (torch.arange(shape.block_tokens) >= filled[:, None]).view(n, 1, subs, shape.rep_tokens, 1)
-            low = slots.masked_fill(empty, torch.inf).amin(3)
-            high = slots.masked_fill(empty, -torch.inf).amax(3)
             last = ((filled - 1) // shape.rep_tokens)[:, None]
-            source = torch.minimum(torch.arange(subs)[None], last)[:, None, :, None].expand(low.shape)
-            low, high = low.gather(2, source), high.gather(2, source)
-        self.q[layer, ids], self.scale[layer, ids] = quantise_bounds(low, high)
+            source = torch.minimum(torch.arange(subs)[None], last)[:, None, :, None].expand(rows[0].shape)
+            rows = tuple(row.gather(2, source) for row in rows)
+        self.q[layer, ids], self.scale[layer, ids] = (
+            quantise_mean(rows[0]) if len(rows) == 1 else quantise_bounds(*rows)
+        )
 
     def learn(self, ids: torch.Tensor) -> None:
         self._known[ids.numpy()] = True
+
+
+def mean(slots: torch.Tensor, empty: torch.Tensor) -> torch.Tensor:
+    """Mean of the filled slots, float32 [..., d] from slots [..., tokens, d]; zero where there is none."""
+    if not bool(empty.any()):
+        return slots.mean(3)
+    return slots.masked_fill(empty, 0.0).sum(3) / (~empty).sum(3).clamp_min(1)
+
+
+def bounds(slots: torch.Tensor, empty: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Lower and upper bound per channel of the filled slots, float32 [..., d] each from slots [..., tokens, d]."""
+    if not bool(empty.any()):
+        low, high = slots.aminmax(dim=3)
+        return low, high
+    return slots.masked_fill(empty, torch.inf).amin(3), slots.masked_fill(empty, -torch.inf).amax(3)
+
+
+def quantise_mean(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """float32 [..., d] -> int8 [..., 1, d] and scale [...]; each value within half a step."""
+    scale = rows.abs().amax(-1).div_(127.0).clamp_min(torch.finfo(torch.float32).tiny)
+    return (rows / scale[..., None]).round_().to(torch.int8)[..., None, :], scale
 
 
 def quantise_bounds(low: torch.Tensor, high: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

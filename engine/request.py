@@ -32,6 +32,8 @@ class Request:
     sampling: Sampling = GREEDY
     listener: Listener | None = None
     stopped: bool = False
+    turns: tuple[int, ...] = ()
+    """First tokens of a conversation's turns, the system prompt's first; empty when there is no conversation."""
     numbers: random.Random | None = field(init=False)
     generated: list[int] = field(default_factory=list)
     keys: tuple[BlockKey, ...] = ()

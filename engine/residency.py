@@ -7,53 +7,82 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine import policies
+from engine import forms, policies
 from engine.arena import OutOfBlocks
 from engine.cache import KVCache
-from engine.forms import EVICTED
-from engine.forms.cold_int8 import CODE as COLD
+from engine.forms import EVICTED, HOST, NONE
 from engine.forms.hot import CODE as HOT
+from engine.host_tier import HostCounts, HostTier
 from engine.knobs import Knobs
-from engine.policies._base import Policy
+from engine.policies._base import Policy, Run
 
 
 class Residency:
-    """``importance`` float32 [layers, max_blocks, kv_heads]; counters of moves are cumulative, bytes as written."""
+    """``importance`` float32 [layers, max_blocks, kv_heads]; counters of moves are cumulative, bytes as written.
+
+    ``tier`` is None where the cache has no host memory behind it.
+    """
 
     def __init__(self, cache: KVCache, knobs: Knobs) -> None:
-        self.cache = cache
-        self.importance = torch.zeros(cache.page_form.shape, dtype=torch.float32)
-        self.placed = torch.zeros(cache.page_form.shape[1], dtype=torch.bool)
-        self.demotions = self.promotions = self.evictions = 0
+        self.tier: HostTier | None = None
+        self.take(cache)
+        self.demotions = self.promotions = self.evictions = self.refused = 0
         self.bytes_out = self.bytes_in = 0
         self.knobs = knobs
         self.policy: Policy = policies.get(knobs.policy)
 
+    def take(self, cache: KVCache) -> None:
+        """Work with this cache from now on; counters go on."""
+        self.cache = cache
+        self.importance = torch.zeros(cache.page_form.shape, dtype=torch.float32)
+        self.placed = torch.zeros(cache.page_form.shape[1], dtype=torch.bool)
+        counts = self.tier.counts if self.tier is not None else HostCounts()
+        if self.tier is not None:
+            self.tier.close()
+        self.tier = HostTier(cache, self.placed, counts) if cache.host is not None else None
+
+    @property
+    def cold(self) -> int:
+        """Code of the form blocks take when they go cold."""
+        return forms.get(self.knobs.cold_form).CODE
+
     def observe(self, layer: int, ids: Tensor, mass: Tensor) -> None:
-        """Add attention mass [blocks, kv_heads] that prompt tokens gave to blocks ``ids`` int64 [blocks]."""
+        """Add attention mass [blocks, kv_heads] that sampled tokens gave to blocks ``ids`` int64 [blocks]."""
         self.importance[layer, ids] += mass
 
-    def forget(self, ids: Sequence[int]) -> None:
-        """These blocks were freed: whoever gets them next starts anew."""
-        self.importance[:, ids] = 0
-        self.placed[ids] = False
+    def release(self, ids: Sequence[int]) -> None:
+        """Drop one reference to each block; whoever gets a freed one next starts anew."""
+        if self.tier is not None:
+            self.tier.settle()
+        gone = self.cache.release(ids)
+        self.importance[:, gone] = 0
+        self.placed[gone] = False
 
-    def place_prefix(self, ids: Sequence[int]) -> None:
-        """Decide the form of the consecutive full blocks of one prompt; blocks decided before stay as they are."""
+    def place_prefix(self, ids: Sequence[int], turns: tuple[int, ...] = ()) -> None:
+        """Decide the form of the consecutive full blocks of one context.
+
+        Blocks decided before stay as they are, unless the policy is dynamic: then they may become colder.
+        """
         if not self.policy.SPARSE or not ids:
             return
         index = torch.tensor(ids)
-        forms = self.policy.place(self.importance[:, index], self.knobs, self.cache.geometry.block_tokens)
-        fresh = ~self.placed[index]
-        self._apply(index[fresh], forms[:, fresh])
+        run = Run(self.importance[:, index], self.cache.geometry.block_tokens, turns)
+        target, fresh = self.policy.place(run, self.knobs), ~self.placed[index]
+        if not self.policy.DYNAMIC:
+            index, target, fresh = index[fresh], target[:, fresh], fresh[fresh]
+        self._apply(index, target, fresh)
 
-    def age(self, ids: Sequence[int]) -> None:
-        """Blocks a request wrote itself have left its recent window: they go cold."""
-        if not self.policy.SPARSE or not ids:
+    def age(self, table: Sequence[int], placed: int, behind: int, turns: tuple[int, ...]) -> None:
+        """Blocks [placed, behind) of ``table``, which a request wrote itself, have left its recent window."""
+        if not self.policy.SPARSE:
             return
-        index = torch.tensor(ids)
-        shape = (self.importance.shape[0], len(ids), self.importance.shape[2])
-        self._apply(index, torch.full(shape, COLD, dtype=torch.uint8))
+        if self.policy.DYNAMIC:
+            full = behind + self.knobs.window_tokens // self.cache.geometry.block_tokens
+            self.place_prefix(table[: min(full, len(table) - 1)], turns)
+            return
+        index = torch.tensor(table[placed:behind])
+        shape = (self.importance.shape[0], len(index), self.importance.shape[2])
+        self._apply(index, torch.full(shape, self.cold, dtype=torch.uint8), ~self.placed[index])
 
     def restart(self, knobs: Knobs) -> None:
         """Take new settings; forms decided under the old ones are open again (nothing is moved yet)."""
@@ -61,42 +90,60 @@ class Residency:
         self.policy = policies.get(knobs.policy)
         self.placed.zero_()
 
-    def _apply(self, ids: Tensor, target: Tensor) -> None:
-        """Move pages of blocks [n] to form codes [layers, n, kv_heads]; blocks get their representatives first."""
+    def _apply(self, ids: Tensor, target: Tensor, fresh: Tensor) -> None:
+        """Move pages of blocks [n] to form codes [layers, n, kv_heads]; only ``fresh`` bool [n] ones become hot again.
+
+        Where decode selects, blocks get their representatives first: what is cold cannot be summed up exactly.
+        """
         if len(ids) == 0:
             return
-        known = self.cache.representatives.known[ids].numpy()
-        if missing := ids[torch.from_numpy(~known)].tolist():
-            self.cache.finalise(missing)
+        if self.tier is not None:
+            self.tier.settle()
+        if self.policy.keep(self.knobs, self.cache.geometry.block_tokens) is not None:
+            known = self.cache.representatives.known[ids].numpy()
+            if missing := ids[torch.from_numpy(~known)].tolist():
+                self.cache.finalise(missing)
         held = self.cache.page_form[:, ids]
-        self._move(ids, (held == HOT) & (target == COLD), "demote")
-        self._move(ids, (held == COLD) & (target == HOT), "promote")
-        self._move(ids, (held != EVICTED) & (target == EVICTED), "evict")
+        there = (held != EVICTED) & (held != NONE)
+        self._evict(ids, there & (target == EVICTED))
+        for code in torch.unique(target).tolist():
+            if code not in (HOT, EVICTED):
+                self.demote(*_pages(ids, (held == HOT) & (target == code)), code)
+        for code in torch.unique(held).tolist():
+            if code not in (NONE, HOT, EVICTED) and code < HOST:
+                self.promote(*_pages(ids, (held == code) & (target == HOT) & fresh[None, :, None]), code)
         self.placed[ids] = True
 
-    def _move(self, ids: Tensor, mask: Tensor, how: str) -> None:
-        layer, place, head = mask.nonzero(as_tuple=True)
-        if len(layer) == 0:
-            return
-        block = ids[place]
-        if how == "demote":
-            self.bytes_out += self.cache.demote(layer, block, head)
-            self.demotions += len(layer)
-        elif how == "promote":
-            self.promote(layer, block, head)
-        else:
+    def _evict(self, ids: Tensor, mask: Tensor) -> None:
+        layer, block, head = _pages(ids, mask)
+        if len(layer):
             self.cache.evict(layer, block, head)
             self.evictions += len(layer)
 
-    def promote(self, layer: Tensor, block: Tensor, head: Tensor) -> None:
-        """Give cold pages a full-precision form again; where the pool has no room they stay cold."""
+    def promote(self, layer: Tensor, block: Tensor, head: Tensor, code: int) -> int:
+        """Give pages of one cold form their full-precision form again; how many: without room they stay cold."""
         try:
-            self.bytes_in += self.cache.promote(layer, block, head)
+            self.bytes_in += self.cache.promote(layer, block, head, code)
         except OutOfBlocks:
-            return
+            return 0
         self.promotions += len(layer)
+        return len(layer)
 
-    def demote(self, layer: Tensor, block: Tensor, head: Tensor) -> None:
-        """Make hot pages cold."""
-        self.bytes_out += self.cache.demote(layer, block, head)
-        self.demotions += len(layer)
+    def demote(self, layer: Tensor, block: Tensor, head: Tensor, code: int) -> int:
+        """Make hot pages cold; how many: as many as the cold form has room for (``refused`` counts the others)."""
+        for count in (len(layer), min(len(layer), self.cache.arena.free_pages(code))):
+            try:
+                self.bytes_out += self.cache.demote(layer[:count], block[:count], head[:count], code)
+            except OutOfBlocks:
+                continue
+            self.demotions += count
+            self.refused += len(layer) - count
+            return count
+        self.refused += len(layer)
+        return 0
+
+
+def _pages(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Layer, block and head of the pages in ``mask`` [layers, blocks, kv_heads], int64 [n] each."""
+    layer, place, head = mask.nonzero(as_tuple=True)
+    return layer, ids[place], head

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from engine import admission
 from engine.admission._base import Admission, Room
-from engine.arena import OutOfBlocks
+from engine.admission._curve import parse
 from engine.cache import KVCache
-from engine.forms.hot import CODE as HOT
+from engine.holdings import Holdings
 from engine.knobs import Knobs
 from engine.prefix import BlockKey, PrefixCache, block_keys
 from engine.request import Request
@@ -27,23 +27,44 @@ class Plan:
         return bool(self.prefill or self.decode)
 
 
-class Scheduler:
-    """Requests in arrival order. Counters are cumulative.
+@dataclass(slots=True)
+class Counts:
+    """Cumulative. The ``bound`` ones count steps in which a request waited, or had more to compute, for that reason."""
 
-    ``deferred`` counts the requests that wait, this step, for a prefix another one is computing.
-    """
+    preemptions: int = 0
+    swaps: int = 0
+    recomputed: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    kv_bound: int = 0
+    cap_bound: int = 0
+    budget_bound: int = 0
+    audits: int = 0
+
+
+class Scheduler:
+    """Requests in arrival order. ``deferred`` counts those that wait, this step, for a prefix another one computes."""
 
     def __init__(self, cache: KVCache, residency: Residency, knobs: Knobs, max_context: int) -> None:
-        self.cache, self.residency, self.knobs = cache, residency, knobs
-        self.max_context = max_context
+        self.knobs, self.max_context = knobs, max_context
         self.admission: Admission = admission.get(knobs.admission)
         """The strategy whose memory estimate decides who is admitted."""
-        self.prefix = PrefixCache()
+        self.counts = Counts()
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
-        self.preemptions = self.recomputed = self.prefix_queries = self.prefix_hits = self.evictions = 0
-        self.deferred = 0
+        self.deferred = self._steps = 0
         self._computing: dict[BlockKey, Request] = {}
+        self.cache, self.residency = cache, residency
+        self.holdings = Holdings(cache, residency)
+
+    def take(self, cache: KVCache, residency: Residency) -> None:
+        """Work with this cache from now on; nothing may be held of another."""
+        self.cache, self.residency = cache, residency
+        self.holdings.cache, self.holdings.residency = cache, residency
+
+    @property
+    def prefix(self) -> PrefixCache:
+        return self.holdings.prefix
 
     def submit(self, request: Request) -> None:
         """Queue a request; ValueError when it can never fit."""
@@ -57,46 +78,50 @@ class Scheduler:
 
     def schedule(self, now_s: float) -> Plan:
         """Admit what fits, then choose this step's prompt chunks and decoders."""
+        self._steps += 1
+        if self.knobs.audit_steps and self._steps % self.knobs.audit_steps == 0:
+            self.cache.check()
+            self.counts.audits += 1
         self._admit(now_s)
         plan = Plan()
         for request in list(self.running):
             if request.prefilled and request in self.running and self._grow(request):
                 plan.decode.append(request)
         plan.decode = [request for request in plan.decode if request in self.running]
-        budget = self.knobs.prefill_chunk
-        for request in self.running:
-            if budget > 0 and not request.prefilled:
-                end = min(request.length, request.computed + budget)
-                plan.prefill.append((request, request.computed, end))
-                budget -= end - request.computed
+        self._spend(plan)
         return plan
 
     def room(self) -> Room:
         """The pool as admission sees it."""
-        shape = self.cache.geometry
+        shape, pool_bytes = self.cache.geometry, self.cache.arena.pool_bytes
         block_bytes = shape.hot_page_bytes * shape.pages_per_block
         held = int(self.cache.blocks.filled.sum())
         return Room(
-            pool_bytes=self.cache.arena.pool_bytes,
-            total_blocks=self.cache.arena.pool_bytes // block_bytes,
+            pool_bytes=pool_bytes,
+            total_blocks=pool_bytes // block_bytes,
+            block_tokens=shape.block_tokens,
             full_bytes=block_bytes // shape.block_tokens,
             measured_bytes=self.cache.resident_bytes() / held if held else block_bytes / shape.block_tokens,
             max_context=self.max_context,
-            running=len(self.running),
+            lengths=tuple(len(request.prompt) + request.max_new_tokens for request in self.running),
+            growth_tokens=sum(request.max_new_tokens - len(request.generated) for request in self.running),
             watermark=self.knobs.watermark,
+            curve=parse(self.knobs.curve),
+            curve_margin=self.knobs.curve_margin,
         )
 
     def release(self, request: Request) -> None:
-        """A request ended: its blocks go, unless a prefix or another request holds them."""
-        self.running.remove(request)
+        """A request ended or is not wanted any more: its blocks go, unless a prefix or another one holds them."""
+        (self.running if request in self.running else self.waiting).remove(request)
         self._drop_blocks(request)
 
     def computed(self, request: Request) -> None:
         """A prompt was prefilled to its end: decide its blocks' forms and offer them to others."""
         full = len(request.keys)
-        self.residency.place_prefix(request.block_table[:full])
+        self.residency.place_prefix(request.block_table[:full], request.turns)
         request.placed = full
-        self.cache.retain(self.prefix.add(request.keys, request.block_table[:full]))
+        if self.knobs.prefix_cache == "on":
+            self.cache.retain(self.prefix.add(request.keys, request.block_table[:full]))
         for key in request.keys:
             self._computing.pop(key, None)
 
@@ -105,46 +130,92 @@ class Scheduler:
         self.knobs, self.admission = knobs, admission.get(knobs.admission)
         if recompute:
             for request in reversed(list(self.running)):
-                self._preempt(request)
-            self._free(self.prefix.clear())
+                self._preempt(request, swap=False)
+            for request in self.waiting:
+                self._drop_blocks(request)
+            self.holdings.free(self.prefix.clear())
+        elif knobs.prefix_cache == "off":
+            self.holdings.free(self.prefix.clear())
+
+    def _spend(self, plan: Plan) -> None:
+        """Fill the plan with prompt chunks; with ``step_tokens`` decoders come first and may have to take turns."""
+        budget, total = self.knobs.prefill_chunk, self.knobs.step_tokens
+        bound = False
+        if total:
+            first = self._steps * total % max(1, len(plan.decode)) if len(plan.decode) > total else 0
+            turns = plan.decode[first:] + plan.decode[:first]
+            bound, plan.decode = len(turns) > total, turns[:total]
+            budget = min(budget, total - len(plan.decode))
+        for request in self.running:
+            if request.prefilled:
+                continue
+            end = min(request.length, request.computed + budget)
+            if end > request.computed:
+                plan.prefill.append((request, request.computed, end))
+            budget -= end - request.computed
+            bound |= end < request.length
+        self.counts.budget_bound += bound
 
     def _admit(self, now_s: float) -> None:
         kept: list[Request] = []
-        self.deferred = 0
+        self.deferred, counts = 0, self.counts
         while self.waiting and len(self.running) < self.knobs.max_running:
             request = self.waiting.popleft()
-            matched = self.prefix.match(request.keys)
-            if len(matched) < len(request.keys) and request.keys[len(matched)] in self._computing:
+            matched = self._matched(request)
+            if matched is None:
                 kept.append(request)
                 self.deferred += 1
                 continue
-            needed = self.cache.geometry.blocks_for(request.length + 1) - len(matched)
-            if not self.admission.admits(self.room(), self._free_blocks(), needed) or not self._start(
-                request, matched, needed, now_s
-            ):
+            expected = len(request.prompt) + request.max_new_tokens
+            needed = self._needed(request, expected, matched)
+            fits = self.admission.admits(self.room(), self.holdings.free_blocks(), needed, expected)
+            if not fits or not self._start(request, matched, needed, now_s):
                 kept.append(request)
+                counts.kv_bound += 1
                 break
+        counts.cap_bound += bool(self.waiting) and len(self.running) >= self.knobs.max_running
         self.waiting.extendleft(reversed(kept))
 
+    def _matched(self, request: Request) -> list[int] | None:
+        """Blocks of the request's prefix that are stored; None while another request is computing the next one."""
+        if self.knobs.prefix_cache == "off" or request.block_table:
+            return []
+        matched = self.prefix.match(request.keys)
+        if len(matched) < len(request.keys) and request.keys[len(matched)] in self._computing:
+            return None
+        return matched
+
+    def _needed(self, request: Request, expected: int, matched: list[int]) -> int:
+        if request.block_table:
+            return self.holdings.away(request.block_table)
+        tokens = expected if self.cache.contiguous else request.length + 1
+        return self.cache.geometry.blocks_for(tokens) - len(matched)
+
     def _start(self, request: Request, matched: list[int], needed: int, now_s: float) -> bool:
+        if request.block_table:
+            if not self.holdings.swap_in(request.block_table):
+                return False
+            self.running.append(request)
+            return True
         tokens = self.cache.geometry.block_tokens
         # At least the last token is computed anew: its logits are the request's first output.
         if matched and len(matched) * tokens >= request.length:
             matched, needed = matched[:-1], needed + 1
         self.cache.retain(matched)
-        own = self._allocate(needed)
+        own = self.holdings.allocate(needed)
         if own is None:
-            self._free(matched)
+            self.holdings.free(matched)
             return False
         request.block_table = matched + own
         request.computed = len(matched) * tokens
         if request.scheduled_s is None:
             request.scheduled_s, request.prefix_hits = now_s, request.computed
-            self.prefix_queries += len(request.prompt)
-            self.prefix_hits += request.computed
+            self.counts.prefix_queries += len(request.prompt)
+            self.counts.prefix_hits += request.computed
         else:
-            self.recomputed += request.length - request.computed
-        self._computing.update(dict.fromkeys(request.keys[len(matched) :], request))
+            self.counts.recomputed += request.length - request.computed
+        if self.knobs.prefix_cache == "on":
+            self._computing.update(dict.fromkeys(request.keys[len(matched) :], request))
         self.running.append(request)
         return True
 
@@ -152,48 +223,27 @@ class Scheduler:
         """Make room for one more token; preempts the newest request, at last this one, when there is none."""
         if request.length <= len(request.block_table) * self.cache.geometry.block_tokens:
             return True
-        while (block := self._allocate(1)) is None:
+        while (block := self.holdings.allocate(1)) is None:
             victim = self.running[-1]
-            self._preempt(victim)
+            self._preempt(victim, swap=self.knobs.preemption == "swap")
             if victim is request:
                 return False
         request.block_table.extend(block)
         return True
 
-    def _allocate(self, count: int) -> list[int] | None:
-        """Take blocks, forgetting prefixes nobody uses as needed; None when even that does not make room."""
-        while not self.cache.can_allocate(count):
-            oldest = self.prefix.pop_oldest(lambda block: int(self.cache.ref_counts[block]) == 1)
-            if oldest is None:
-                return None
-            self._free([oldest])
-            self.evictions += 1
-        try:
-            return self.cache.allocate(count)
-        except OutOfBlocks:
-            return None
-
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, request: Request, *, swap: bool) -> None:
         self.running.remove(request)
-        self._drop_blocks(request)
+        if swap and request.prefilled and self.holdings.swap_out(request.block_table):
+            self.counts.swaps += 1
+        else:
+            self._drop_blocks(request)
         request.preemptions += 1
-        self.preemptions += 1
+        self.counts.preemptions += 1
         self.waiting.appendleft(request)
 
     def _drop_blocks(self, request: Request) -> None:
         for key in request.keys:
             if self._computing.get(key) is request:
                 del self._computing[key]
-        self._free(request.block_table)
+        self.holdings.free(request.block_table)
         request.block_table, request.computed, request.placed = [], 0, 0
-
-    def _free(self, ids: list[int]) -> None:
-        if ids:
-            self.residency.forget(self.cache.release(ids))
-
-    def _free_blocks(self) -> int:
-        """Blocks to be had; those only the prefix cache holds count as free."""
-        ids = self.prefix.block_ids()
-        held_by_prefix_alone = int((self.cache.ref_counts[ids] == 1).sum()) if ids else 0
-        room = self.cache.arena.free_pages(HOT) // self.cache.geometry.pages_per_block
-        return min(self.cache.blocks.free, room) + held_by_prefix_alone

@@ -45,6 +45,7 @@ _METRICS = (
     # Work done.
     Metric("batch.steps", _C, "steps", "Engine steps."),
     Metric("batch.decode_steps", _C, "steps", "Engine steps that decoded at least one token."),
+    Metric("batch.mixed_steps", _C, "steps", "Engine steps that prefilled one request while others decoded."),
     Metric("batch.tokens_per_step", _O, "tokens", "Tokens computed in a step."),
     Metric("batch.requests_per_step", _O, "requests", "Requests in a step's batch."),
     Metric("batch.context_tokens", _G, "tokens", "Mean context length of the requests in the decode batch."),
@@ -74,6 +75,8 @@ _METRICS = (
     ),
     Metric("sched.deferred_steps", _C, "steps", "Steps in which requests waited only for reasons other than capacity."),
     Metric("sched.preemptions", _C, "events", "Running requests put back, losing their KV."),
+    Metric("sched.swaps", _C, "events", "Preemptions that sent the KV to the host instead of dropping it."),
+    Metric("sched.audits", _C, "events", "Times the engine checked its own books between steps."),
     Metric("sched.queue_time", _O, "s", "Arrival to first scheduling, per request."),
     # KV memory.
     Metric("kv.resident_bytes", _G, "B", "Bytes holding live KV: pages, scales, representatives, tables."),
@@ -98,6 +101,10 @@ _METRICS = (
     Metric("kv.bytes_per_layer", _G, "B", "Resident KV bytes of one layer.", ("layer",)),
     Metric("kv.hot_entries", _G, "entries", "Entries of one layer at full precision.", ("layer",)),
     Metric("kv.cold_entries", _G, "entries", "Entries of one layer in the cold form.", ("layer",)),
+    Metric("kv.free_bytes", _G, "B", "Bytes of the pool that hold no page."),
+    Metric("kv.stranded_bytes", _G, "B", "Free bytes that cannot take new tokens: another form's, or holes."),
+    Metric("kv.largest_free_run_bytes", _G, "B", "Longest stretch of free bytes that can take new tokens in a row."),
+    Metric("kv.unusable_failures", _C, "events", "Allocations that failed although enough bytes were free in total."),
     Metric("kv.evictable_tokens", _G, "tokens", "Tokens of cached prefixes that no running request uses."),
     Metric("kv.free_tokens", _G, "tokens", "Tokens of the pool that hold nothing at all."),
     Metric("batch.longest_context", _G, "tokens", "Longest context seen since the engine started."),
@@ -127,6 +134,8 @@ _METRICS = (
     Metric("tier.demotions", _C, "events", "Blocks moved from hot to cold."),
     Metric("tier.bytes_in", _C, "B", "Bytes moved toward the hot tier."),
     Metric("tier.bytes_out", _C, "B", "Bytes moved away from the hot tier."),
+    Metric("tier.repromotions", _C, "events", "Blocks made hot within 16 steps of having been made cold."),
+    Metric("tier.refusals", _C, "events", "Blocks that were to become cold, but the cold form had no room."),
     # A slower tier behind the pool: host memory, disk, a shared store. Its transfers may overlap with compute.
     Metric("tier.queries", _C, "tokens", "Prompt tokens looked up in a slower tier."),
     Metric("tier.hits", _C, "tokens", "Prompt tokens found in a slower tier."),
@@ -150,6 +159,21 @@ _METRICS = (
     Metric("tier.block_lifetime", _O, "s", "As block.lifetime, in a slower tier."),
     Metric("tier.block_idle", _O, "s", "As block.idle, in a slower tier."),
     Metric("tier.block_reuse_gap", _O, "s", "As block.reuse_gap, in a slower tier."),
+    # The built-in engine's host memory behind its pool. Pages are one (layer, block, kv head) each.
+    Metric("offload.pages_in", _C, "pages", "Pages fetched from the host because decode was about to read them."),
+    Metric("offload.pages_out", _C, "pages", "Pages sent to the host."),
+    Metric("offload.refetches", _C, "pages", "Pages fetched within 16 steps of having been sent away."),
+    Metric("offload.failures", _C, "pages", "Pages that could not be moved for want of room on the other side."),
+    Metric("offload.prefetches", _C, "pages", "Pages fetched ahead, beside a step, for the next one."),
+    Metric("offload.prefetch_hits", _C, "pages", "Pages fetched ahead that a later step did choose."),
+    Metric("offload.bytes_in", _C, "B", "Bytes copied from the host, prompts reading in passing included."),
+    Metric("offload.bytes_out", _C, "B", "Bytes copied to the host."),
+    Metric("offload.stall_time", _C, "s", "Time that steps stood still for copies from the host."),
+    Metric("offload.load_time", _C, "s", "Time of copies from the host, beside a step or in its way."),
+    Metric("offload.store_time", _C, "s", "Time of copies to the host."),
+    Metric("offload.used_bytes", _G, "B", "KV bytes the host holds."),
+    Metric("offload.capacity_bytes", _G, "B", "KV bytes the host can hold."),
+    Metric("offload.link_limit", _G, "B/s", "Speed the link is held to by a knob; 0: the machine's own."),
     # Prefill and decode on different machines.
     Metric("disagg.transfer_time", _O, "s", "Moving the KV of a request from prefill to decode."),
     Metric("disagg.bytes", _O, "B", "KV bytes moved for a request from prefill to decode."),
@@ -183,6 +207,12 @@ _METRICS = (
     # Is the answer still right.
     Metric("quality.tokens_checked", _C, "tokens", "Generated tokens whose right value is known."),
     Metric("quality.tokens_right", _C, "tokens", "Generated tokens that were right."),
+    Metric(
+        "quality.later_tokens_checked", _C, "tokens", "Checked tokens of answers after a conversation's first question."
+    ),
+    Metric(
+        "quality.later_tokens_right", _C, "tokens", "Right tokens of answers after a conversation's first question."
+    ),
     # Configuration that decides what can go wrong; from an engine's page, its command line, or a report.
     Metric("config.tensor_parallel", _G, "ranks", "Ranks that a layer's heads are split over."),
     Metric("config.kv_heads", _G, "heads", "KV heads of a layer; 1 under latent attention."),

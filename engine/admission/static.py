@@ -14,7 +14,7 @@ class Static:
     def assumed_bytes(self, room: Room, held_tokens: int) -> float:
         return float(room.running * room.max_context * room.full_bytes)
 
-    def admits(self, room: Room, free_blocks: int, new_blocks: int) -> bool:
+    def admits(self, room: Room, free_blocks: int, new_blocks: int, length: int) -> bool:
         after = (room.running + 1) * room.max_context * room.full_bytes
         # The first request always runs: a reservation larger than the pool would otherwise never end.
         return room.running == 0 or (after <= room.pool_bytes and new_blocks <= free_blocks)

@@ -9,6 +9,8 @@ from engine.forms._base import Form
 
 NONE = 0
 EVICTED = 3
+HOST = 32
+"""Added to a form's code where the page lies in host memory: chosen like any other, but fetched before it is read."""
 
 
 def names() -> list[str]:

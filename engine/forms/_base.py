@@ -10,7 +10,10 @@ from engine.geometry import KVGeometry
 
 
 class Form(Protocol):
-    """NAME is the file's name; CODE is what `page_form` holds: 0 none, 1 hot, 2 cold_int8, 3 evicted."""
+    """NAME is the file's name; CODE is what `page_form` holds: 0 none, 1 hot, 3 evicted, the others cold forms.
+
+    ENTRIES_MERGED: whether a page holds one entry that stands for all of the block's tokens.
+    """
 
     @property
     def NAME(self) -> str: ...
@@ -18,7 +21,14 @@ class Form(Protocol):
     @property
     def CODE(self) -> int: ...
 
+    @property
+    def ENTRIES_MERGED(self) -> bool: ...
+
     def page_bytes(self, geometry: KVGeometry) -> int: ...
+
+    def overhead_bytes(self, geometry: KVGeometry) -> int:
+        """The part of a page that is neither keys nor values: scales and padding."""
+        ...
 
     def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """k, v float32 [n, block_tokens, head_dim] -> uint8 [n, page_bytes]."""

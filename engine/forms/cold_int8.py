@@ -15,9 +15,13 @@ CODE = 2
 class ColdInt8:
     NAME: str = "cold_int8"
     CODE: int = CODE
+    ENTRIES_MERGED: bool = False
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.cold_page_bytes
+
+    def overhead_bytes(self, geometry: KVGeometry) -> int:
+        return geometry.cold_page_bytes - 2 * geometry.block_tokens * geometry.head_dim
 
     def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         both = torch.cat((k, v), 1)

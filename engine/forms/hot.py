@@ -15,9 +15,13 @@ CODE = 1
 class Hot:
     NAME: str = "hot"
     CODE: int = CODE
+    ENTRIES_MERGED: bool = False
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.hot_page_bytes
+
+    def overhead_bytes(self, geometry: KVGeometry) -> int:
+        return 0
 
     def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return torch.stack((k, v), 1).view(len(k), -1).view(torch.uint8)

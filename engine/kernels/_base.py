@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.forms.cold_int8 import CODE as COLD
+from engine.forms import EVICTED, NONE
 from engine.forms.hot import CODE as HOT
 
 if TYPE_CHECKING:
@@ -40,18 +40,23 @@ class Plan:
 
 @dataclass(frozen=True)
 class Keep:
-    """How much of the context one step reads: `share` of its blocks, never less than sinks, window and `min_blocks`."""
+    """How much of the context one step reads: `share` of its blocks, never less than sinks, window and `min_blocks`.
+
+    With `fixed` above 0 it is that number of blocks whatever the context, as far as there are so many: a static
+    structure, whose shapes do not change while a context grows.
+    """
 
     share: float
     sink_tokens: int = 0
     window_tokens: int = 0
     min_blocks: int = 1
     block_tokens: int = 32
+    fixed: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise ValueError(f"keep: share is {self.share}, expected more than 0 and at most 1")
-        for name in ("sink_tokens", "window_tokens", "min_blocks"):
+        for name in ("sink_tokens", "window_tokens", "min_blocks", "fixed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"keep: {name} is {getattr(self, name)}, expected at least 0")
 
@@ -66,6 +71,8 @@ class Keep:
     def blocks_for(self, context_len: int) -> int:
         """Blocks to read in all, of those a context of this length has."""
         blocks = -(-context_len // self.block_tokens)
+        if self.fixed:
+            return min(blocks, max(self.fixed, self.sink_blocks + -(-self.window_tokens // self.block_tokens) + 1))
         start = self.window_start(context_len)
         forced = blocks - start + min(start, self.sink_blocks)
         wanted = ceil(blocks * self.share - 1e-9)
@@ -81,19 +88,22 @@ class Keep:
 class Phases:
     """Seconds spent so far, by what they were spent on."""
 
-    __slots__ = ("attend", "decompress", "gather", "select")
+    __slots__ = ("attend", "decompress", "gather", "select", "transfer")
 
     def __init__(self) -> None:
-        self.select = self.gather = self.decompress = self.attend = 0.0
+        self.select = self.gather = self.decompress = self.attend = self.transfer = 0.0
 
     @property
     def total(self) -> float:
-        return self.select + self.gather + self.decompress + self.attend
+        return self.select + self.gather + self.decompress + self.attend + self.transfer
 
 
 @dataclass
 class Traffic:
-    """What one `attend` call read. Entries are tokens, summed over requests and averaged over kv heads."""
+    """What one `attend` call read: pages at full precision and in any cold form.
+
+    Entries are tokens, or one for a merged page, summed over requests and averaged over kv heads.
+    """
 
     hot_pages: int = 0
     cold_pages: int = 0
@@ -118,8 +128,9 @@ class Selection:
         """Hot and cold pages that reading this selection touches."""
         ids = self.blocks(batch)
         held = cache.page_form[layer, ids.clamp_min(0), torch.arange(ids.shape[1])[:, None]]
-        held = held.masked_fill(ids < 0, 0)
-        return int((held == HOT).sum()), int((held == COLD).sum())
+        held = held.masked_fill(ids < 0, NONE)
+        hot = int((held == HOT).sum())
+        return hot, int(((held != NONE) & (held != EVICTED)).sum()) - hot
 
 
 class Kernels(Protocol):

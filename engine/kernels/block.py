@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from engine.cache import KVCache
-from engine.forms.cold_int8 import CODE as COLD
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, NONE
 from engine.geometry import KVGeometry
 from engine.kernels import _paged
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
@@ -23,20 +22,22 @@ ALWAYS, UNKNOWN, NEVER = np.float32(3e38), np.float32(2e38), np.float32(-3e38)
 
 
 @numba.njit(cache=True, fastmath=True)
-def bound(above, below, bounds, scale):  # type: ignore[no-untyped-def]
-    """Largest possible q.k of any query in the group within a block.
+def promise(above, below, rows, scale):  # type: ignore[no-untyped-def]
+    """What q.k may reach for the best query of the group within a block.
 
     above, below [g, d]: positive and negative part of q, so that max(q*low, q*high) = above*high + below*low;
-    bounds int8 [subs * 2 * d], lower then upper for each sub-block; scale [subs].
+    rows int8 [subs * rows * d]: lower then upper bound of each sub-block, or its mean alone; scale [subs].
     """
     best = NEVER
     group, dim = above.shape
-    for sub in range(len(scale)):
-        low, high = 2 * sub * dim, (2 * sub + 1) * dim
+    subs = len(scale)
+    step = len(rows) // subs
+    for sub in range(subs):
+        low, high = sub * step, (sub + 1) * step - dim
         for g in range(group):
             total = np.float32(0.0)
             for i in range(dim):
-                total += below[g, i] * np.float32(bounds[low + i]) + above[g, i] * np.float32(bounds[high + i])
+                total += below[g, i] * np.float32(rows[low + i]) + above[g, i] * np.float32(rows[high + i])
             best = max(best, total * scale[sub])
     return best
 
@@ -110,14 +111,14 @@ def select_blocks(  # type: ignore[no-untyped-def]
             for j in range(low, high):
                 block = table[b, j]
                 form = page_form[layer, block, h]
-                if form != HOT and form != COLD:
+                if form in (NONE, EVICTED):
                     rank = NEVER
                 elif j < sinks or j >= window[b]:
                     rank = ALWAYS
                 elif not known[block]:
                     rank = UNKNOWN
                 else:
-                    rank = bound(above, below, rep_q[layer, block, h], rep_scale[layer, block, h])
+                    rank = promise(above, below, rep_q[layer, block, h], rep_scale[layer, block, h])
                 scores[start[pair] + j] = rank
     for pair in range(requests * heads):
         b, h = pair // heads, pair % heads

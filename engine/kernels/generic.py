@@ -1,10 +1,11 @@
 """Sparse decode from ready-made torch operators: what a framework offers before anybody writes a kernel for it.
 
 Selected tokens are gathered by index into packed tensors, cold ones dequantised by plain operators, and dense attention
-runs over the copies. Two public fallbacks of this make: `naive_nsa` in fla-org/native-sparse-attention (ops/naive.py)
-gathers the tokens of the selected blocks by index before it attends, and `QuantizedCache` of huggingface/transformers
-(cache_utils.py) dequantises what it stores and concatenates it with the recent tokens on each step. What is slow here
-is the operator (copies through memory), not sparsity: `block` reads the same pages.
+runs over the copies; pages of the other cold forms are gathered whole and turned back into rows. Two public fallbacks
+of this make: `naive_nsa` in fla-org/native-sparse-attention (ops/naive.py) gathers the tokens of the selected blocks by
+index before it attends, and `QuantizedCache` of huggingface/transformers (cache_utils.py) dequantises what it stores
+and concatenates it with the recent tokens on each step. What is slow here is the operator (copies through memory), not
+sparsity: `block` reads the same pages.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from time import perf_counter
 import torch
 
 from engine.cache import KVCache
-from engine.forms import EVICTED, NONE
+from engine.forms import EVICTED, HOST, NONE
 from engine.forms.cold_int8 import CODE as COLD
 from engine.forms.hot import CODE as HOT
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
@@ -54,14 +55,15 @@ class Generic:
         return selection
 
     def _bounds(self, q: torch.Tensor, layer: int, cache: KVCache, ids: torch.Tensor) -> torch.Tensor:
-        """Upper bound of q.k per block for the best query of the group, [B, kv_heads, blocks]; q [B, H, G, d].
+        """What q.k may reach per block for the best query of the group, [B, kv_heads, blocks]; q [B, H, G, d].
 
         The sum over d of max(q * low, q * high) is one product, since a negative q takes the lower bound.
         """
         at = (layer, ids[:, None], torch.arange(q.shape[1])[:, None])
-        bounds = cache.rep_q[at].float().flatten(-2).flatten(2, 3)
-        signed = torch.cat((q.clamp_max(0), q.clamp_min(0)), -1)
-        score = signed @ bounds.transpose(-1, -2) * cache.rep_scale[at].flatten(2)[:, :, None]
+        rows = cache.rep_q[at].float().flatten(-2).flatten(2, 3)
+        if cache.geometry.rep_rows == 2:
+            q = torch.cat((q.clamp_max(0), q.clamp_min(0)), -1)
+        score = q @ rows.transpose(-1, -2) * cache.rep_scale[at].flatten(2)[:, :, None]
         return score.view(*score.shape[:3], ids.shape[1], -1).amax((2, 4))
 
     def attend(
@@ -88,19 +90,44 @@ class Generic:
         row = (offset // (4 * shape.head_dim) + slot).flatten()[hot]
         k[hot], v[hot] = cache.rows_f32[row], cache.rows_f32[row + shape.block_tokens]
         k8, v8, k_scale, v_scale = self._cold_rows(cache, offset, slot, cold)
+        others = self._other_pages(cache, held, offset)
         gathered = perf_counter()
         k[cold], v[cold] = k8.float() * k_scale, v8.float() * v_scale
+        for code, mask, pages in others:
+            k.view(*there.shape, -1)[mask], v.view(*there.shape, -1)[mask] = cache.forms[code].decode(shape, pages)
         decompressed = perf_counter()
-        read = there & ((held == HOT) | (held == COLD))[..., None]
+        read = there & ((held != NONE) & (held != EVICTED) & (held < HOST))[..., None]
         out = self._attention(q, k.view(*there.shape, -1), v.view(*there.shape, -1), read, scale)
-        hot_pages, cold_pages = (int((held == code).sum()) for code in (HOT, COLD))
-        entries = (len(hot) + len(cold)) / shape.kv_heads
-        self.traffic = Traffic(hot_pages, cold_pages, entries, int(batch.context_lens.sum()))
+        self.traffic = self._traffic(cache, held, read, int(batch.context_lens.sum()))
         if phases is not None:
             phases.gather += gathered - started
             phases.decompress += decompressed - gathered
             phases.attend += perf_counter() - decompressed
         return out
+
+    def _other_pages(
+        self, cache: KVCache, held: torch.Tensor, offset: torch.Tensor
+    ) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Code, mask [B, kv_heads, S] and bytes of the pages that are neither hot nor int8 rows."""
+        found = []
+        if (
+            len(cache.forms) > 2
+            and cache.page_counts[:, [code for code in cache.forms if code not in (HOT, COLD)]].any()
+        ):
+            for code in cache.forms:
+                if code not in (HOT, COLD) and bool((mask := held == code).any()):
+                    found.append((code, mask, cache.arena.read(code, offset[..., 0][mask])))
+        return found
+
+    def _traffic(self, cache: KVCache, held: torch.Tensor, read: torch.Tensor, total: int) -> Traffic:
+        hot = int((held == HOT).sum())
+        pages = int(read.any(-1).sum())
+        entries = int(read.sum())
+        for code, form in cache.forms.items():
+            if form.ENTRIES_MERGED:
+                merged = held == code
+                entries += int(merged.sum()) - int(read[merged].sum())
+        return Traffic(hot, pages - hot, entries / cache.geometry.kv_heads, total)
 
     def _cold_rows(
         self, cache: KVCache, offset: torch.Tensor, slot: torch.Tensor, cold: torch.Tensor

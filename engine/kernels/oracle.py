@@ -7,7 +7,8 @@ from time import perf_counter
 import torch
 
 from engine.cache import KVCache
-from engine.forms import EVICTED, NONE
+from engine.forms import EVICTED, HOST, NONE
+from engine.forms.hot import CODE as HOT
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
 
 UNKNOWN = torch.finfo(torch.float32).max
@@ -21,12 +22,12 @@ class Oracle:
         self.traffic = Traffic()
 
     def scores(self, q: torch.Tensor, layer: int, cache: KVCache, ids: torch.Tensor, head: int) -> torch.Tensor:
-        """Upper bound of q.k over a block for the best of q [group, head_dim]; [blocks]. No bounds: the maximum."""
-        bounds = (
+        """What q.k may reach over a block for the best of q [group, head_dim]; [blocks]. Unknown: the maximum."""
+        rows = (
             cache.rep_q[layer, ids, head].to(self.dtype)
             * cache.rep_scale[layer, ids, head].to(self.dtype)[..., None, None]
         )
-        low, high = bounds[:, :, 0, None], bounds[:, :, 1, None]
+        low, high = rows[:, :, 0, None], rows[:, :, -1, None]
         best = torch.maximum(q * low, q * high).sum(-1).amax((1, 2))
         return best.masked_fill(~cache.representatives.known[ids], UNKNOWN)
 
@@ -84,7 +85,8 @@ class Oracle:
                 tokens = read.repeat_interleave(shape.block_tokens)[:context]
                 weight = (groups[b, h] @ k[tokens].T * scale).softmax(-1)
                 out[b, h] = weight @ v[tokens]
-                self._count(cache, layer, ids[read], h, int(tokens.sum()))
+                filled = (context - torch.arange(len(ids)) * shape.block_tokens).clamp_max(shape.block_tokens)
+                self._count(cache, cache.page_form[layer, ids[read], h], filled[read])
         if phases is not None:
             phases.attend += perf_counter() - started
         return out.view(q.shape).float()
@@ -94,19 +96,21 @@ class Oracle:
     ) -> torch.Tensor:
         """Which blocks of a request are read: bool [blocks]."""
         held = cache.page_form[layer, ids, h]
-        there = (held != EVICTED) & (held != NONE)
+        there = (held != EVICTED) & (held != NONE) & (held < HOST)
         if selection is None:
             return there
         wanted = torch.zeros_like(there)
         wanted[selection.index[b, h, : int(selection.count[b, h])].long()] = True
         return there & wanted
 
-    def _count(self, cache: KVCache, layer: int, ids: torch.Tensor, head: int, tokens: int) -> None:
-        held = cache.page_form[layer, ids, head]
-        hot = int((held == 1).sum())
+    def _count(self, cache: KVCache, held: torch.Tensor, filled: torch.Tensor) -> None:
+        """Add pages of forms `held` [n] with `filled` [n] tokens each to the traffic."""
+        hot = int((held == HOT).sum())
         self.traffic.hot_pages += hot
-        self.traffic.cold_pages += len(ids) - hot
-        self.traffic.entries_read += tokens / cache.geometry.kv_heads
+        self.traffic.cold_pages += len(held) - hot
+        merged = torch.tensor([cache.forms[int(code)].ENTRIES_MERGED for code in held], dtype=torch.bool)
+        entries = int(torch.where(merged, 1, filled).sum())
+        self.traffic.entries_read += entries / cache.geometry.kv_heads
 
 
 def make() -> Oracle:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from engine.forms.hot import CODE as HOT
 from engine.kernels._base import Keep
+from engine.policies._base import Run
 
 if TYPE_CHECKING:
     from engine.knobs import Knobs
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
 class Full:
     """See the module."""
 
-    SPARSE = False
+    SPARSE, DYNAMIC = False, False
 
     def keep(self, knobs: Knobs, block_tokens: int) -> Keep | None:
         return None
 
-    def place(self, importance: Tensor, knobs: Knobs, block_tokens: int) -> Tensor:
-        return torch.full(importance.shape, HOT, dtype=torch.uint8)
+    def place(self, run: Run, knobs: Knobs) -> Tensor:
+        return torch.full(run.importance.shape, HOT, dtype=torch.uint8)
 
 
 POLICY = Full()

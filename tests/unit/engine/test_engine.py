@@ -40,16 +40,16 @@ def test_preemption_changes_no_answer() -> None:
     prompts = [prompt(30, seed=seed) for seed in range(20, 25)]
     expected = [greedy(made.model, tokens, 40) for tokens in prompts]
     assert answers(made, prompts, 40) == expected
-    assert made.scheduler.preemptions > 0
-    assert made.scheduler.recomputed > 0
+    assert made.scheduler.counts.preemptions > 0
+    assert made.scheduler.counts.recomputed > 0
 
 
 def test_a_shared_prefix_is_prefilled_once() -> None:
     made, document = engine(), prompt(128, seed=9)
     asked = [(*document, 5), (*document, 6), (*document, 7)]
     assert answers(made, asked, 4) == [greedy(made.model, tokens, 4) for tokens in asked]
-    assert made.scheduler.prefix_hits == 2 * 128
-    assert made.scheduler.prefix_queries == 3 * 129
+    assert made.scheduler.counts.prefix_hits == 2 * 128
+    assert made.scheduler.counts.prefix_queries == 3 * 129
 
 
 def test_a_prompt_that_is_all_prefix_still_computes_its_last_token() -> None:
@@ -128,7 +128,7 @@ def test_a_wrong_knob_changes_nothing_and_names_the_nearest() -> None:
     before = made.knobs
     with pytest.raises(KnobError, match="did you mean 'kernels'"):
         made.set_knobs({"policy": "combined", "kernel": "block"})
-    with pytest.raises(KnobError, match="expected one of combined, full"):
+    with pytest.raises(KnobError, match=r"expected one of .*combined, full"):
         made.set_knobs({"policy": "fuller"})
     with pytest.raises(KnobError, match="from 0 to 1"):
         made.set_knobs({"kept_share": "25"})

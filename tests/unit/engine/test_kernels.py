@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from engine.cache import KVCache
+from engine.forms.hot import CODE as HOT
 from engine.geometry import KVGeometry
 from engine.kernels import DecodeBatch, Keep, Phases, _paged, block, get, names
 from engine.kernels.oracle import Oracle
@@ -22,12 +23,13 @@ SHAPES = [
     KVGeometry(layers=2, kv_heads=2, q_heads=4, head_dim=64),
     KVGeometry(layers=1, kv_heads=1, q_heads=3, head_dim=32, block_tokens=16, rep_tokens=8),
     KVGeometry(layers=3, kv_heads=4, q_heads=4, head_dim=128, block_tokens=64, rep_tokens=16),
-    KVGeometry(layers=1, kv_heads=2, q_heads=16, head_dim=48),
+    KVGeometry(layers=1, kv_heads=2, q_heads=16, head_dim=48, rank=8),
+    KVGeometry(layers=1, kv_heads=2, q_heads=4, head_dim=32, rep_tokens=32, rep_rows=1),
 ]
 
 
 def filled(geometry: KVGeometry, lens: list[int], seed: int, *, whole: bool = False) -> tuple[KVCache, DecodeBatch]:
-    """A cache with random keys and values in scattered blocks, a third demoted, some evicted (none if `whole`)."""
+    """A cache with random keys and values in scattered blocks, half in cold forms, some evicted (none if `whole`)."""
     torch.manual_seed(seed)
     need = [geometry.blocks_for(n) for n in lens]
     blocks = sum(need) + 7
@@ -54,11 +56,14 @@ def filled(geometry: KVGeometry, lens: list[int], seed: int, *, whole: bool = Fa
 
 
 def scatter(cache: KVCache, full: list[int]) -> None:
+    """Give some pages each of the cold forms, and drop some."""
     shape = (cache.geometry.layers, len(full), cache.geometry.kv_heads)
-    fate = torch.rand(shape)
-    for move, low, high in ((cache.demote, 0.2, 0.6), (cache.evict, 0.55, 0.7)):
-        layer, block, head = torch.where((fate > low) & (fate < high))
-        move(layer, torch.tensor(full)[block], head)
+    fate, cold = torch.rand(shape), [code for code in cache.forms if code != HOT]
+    for i, code in enumerate(cold):
+        layer, block, head = torch.where((fate > 0.2 + 0.5 * i / len(cold)) & (fate < 0.2 + 0.5 * (i + 1) / len(cold)))
+        cache.demote(layer, torch.tensor(full)[block], head, code)
+    layer, block, head = torch.where((fate > 0.65) & (fate < 0.8))
+    cache.evict(layer, torch.tensor(full)[block], head)
 
 
 def poisoned(*shape: int) -> None:

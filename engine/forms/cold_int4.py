@@ -1,0 +1,53 @@
+"""Int4, two to a byte, with one float32 scale per row: K rows, V rows, K scales, V scales, padding.
+
+Byte i of a row holds dimension i in its low half and i + head_dim / 2 in its high half, both as two's complement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.geometry import FLOAT_BYTES, KVGeometry
+
+CODE = 4
+STEPS = 7.0
+
+
+@dataclass(frozen=True)
+class ColdInt4:
+    NAME: str = "cold_int4"
+    CODE: int = CODE
+    ENTRIES_MERGED: bool = False
+
+    def page_bytes(self, geometry: KVGeometry) -> int:
+        return geometry.padded(geometry.block_tokens * (geometry.head_dim + 2 * FLOAT_BYTES))
+
+    def overhead_bytes(self, geometry: KVGeometry) -> int:
+        return self.page_bytes(geometry) - geometry.block_tokens * geometry.head_dim
+
+    def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        both = torch.cat((k, v), 1)
+        scale = both.abs().amax(-1).div_(STEPS)
+        rows = both.div_(scale.clamp_min(torch.finfo(torch.float32).tiny)[..., None]).round_().to(torch.int16)
+        low, high = rows.chunk(2, -1)
+        packed = ((low & 15) | ((high & 15) << 4)).to(torch.uint8).view(len(k), -1)
+        pages = torch.zeros(len(k), self.page_bytes(geometry), dtype=torch.uint8)
+        body = packed.shape[1]
+        pages[:, :body] = packed
+        pages[:, body : body + scale.shape[1] * FLOAT_BYTES] = scale.view(torch.uint8)
+        return pages
+
+    def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n, tokens, dim = len(pages), geometry.block_tokens, geometry.head_dim
+        body = tokens * dim
+        scale = pages[:, body : body + 8 * tokens].contiguous().view(torch.float32).view(n, 2 * tokens, 1)
+        packed = pages[:, :body].view(n, 2 * tokens, dim // 2)
+        # A shift to the top and back extends the sign of the low half.
+        halves = ((packed << 4).view(torch.int8) >> 4, packed.view(torch.int8) >> 4)
+        rows = torch.cat(halves, -1).float().mul_(scale)
+        return rows[:, :tokens], rows[:, tokens:]
+
+
+FORM = ColdInt4()

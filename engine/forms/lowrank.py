@@ -1,0 +1,64 @@
+"""Low-rank factors in int8: K ≈ A S B with A [tokens, r], B [r, head_dim] and r scales S, and V alike.
+
+Scores need no reconstruction: q·Kᵀ = ((q·Bᵀ) S)·Aᵀ is fewer products than q·Kᵀ itself. The factors are those of least
+square error (the leading eigenvectors of K·Kᵀ). Rotary embedding spreads keys over more components: a layer that
+rotates loses more at the same rank than one that does not. Layout: B of K, B of V, A of K, A of V, S of K, S of V.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from engine.geometry import FLOAT_BYTES, KVGeometry
+
+CODE = 5
+
+
+@dataclass(frozen=True)
+class LowRank:
+    NAME: str = "lowrank"
+    CODE: int = CODE
+    ENTRIES_MERGED: bool = False
+
+    def page_bytes(self, geometry: KVGeometry) -> int:
+        size = geometry.block_tokens + geometry.head_dim + FLOAT_BYTES
+        return geometry.padded(2 * geometry.components * size)
+
+    def overhead_bytes(self, geometry: KVGeometry) -> int:
+        factors = 2 * geometry.components * (geometry.block_tokens + geometry.head_dim)
+        return self.page_bytes(geometry) - factors
+
+    def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        both = torch.cat((k, v))
+        vectors = torch.linalg.eigh(both @ both.mT).eigenvectors
+        a = vectors[:, :, -geometry.components :]
+        b = a.mT @ both
+        tiny = torch.finfo(torch.float32).tiny
+        a_step = a.abs().amax(1, keepdim=True).div_(127.0).clamp_min(tiny)
+        b_step = b.abs().amax(2, keepdim=True).div_(127.0)
+        rows = (a / a_step).round_().to(torch.int8).flatten(1)
+        columns = (b / b_step.clamp_min(tiny)).round_().to(torch.int8).flatten(1)
+        scale = (a_step[:, 0] * b_step[:, :, 0]).contiguous().view(torch.uint8)
+        n = len(k)
+        parts = (columns[:n], columns[n:], rows[:n], rows[n:], scale[:n], scale[n:])
+        body = torch.cat([part.contiguous().view(torch.uint8) for part in parts], 1)
+        pages = torch.zeros(n, self.page_bytes(geometry), dtype=torch.uint8)
+        pages[:, : body.shape[1]] = body
+        return pages
+
+    def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        n, tokens, dim, rank = len(pages), geometry.block_tokens, geometry.head_dim, geometry.components
+        split = torch.split(pages[:, : 2 * rank * (tokens + dim + FLOAT_BYTES)], self._widths(geometry), 1)
+        b_k, b_v = (part.view(torch.int8).view(n, rank, dim).float() for part in split[:2])
+        a_k, a_v = (part.view(torch.int8).view(n, tokens, rank).float() for part in split[2:4])
+        s_k, s_v = (part.contiguous().view(torch.float32)[:, :, None] for part in split[4:])
+        return a_k @ b_k.mul_(s_k), a_v @ b_v.mul_(s_v)
+
+    def _widths(self, geometry: KVGeometry) -> list[int]:
+        rank = geometry.components
+        return [rank * geometry.head_dim] * 2 + [rank * geometry.block_tokens] * 2 + [rank * FLOAT_BYTES] * 2
+
+
+FORM = LowRank()
