@@ -32,6 +32,10 @@ class FetchError(SourceError):
     """A page that did not come; the message says which and why."""
 
 
+class TooLarge(FetchError):
+    """An answer longer than any page is; it was cut off."""
+
+
 class _SameHostOnly(urllib.request.HTTPRedirectHandler):
     """Follows redirects within a host: an address given by the user must not turn into somebody else's."""
 
@@ -100,7 +104,7 @@ def _body(
         parts.append(chunk)
         size += len(chunk)
         if size > PAGE_LIMIT:
-            raise FetchError(f"{url}: the page is larger than {PAGE_LIMIT >> 20} MiB; that is no engine's metrics page")
+            raise TooLarge(f"{url}: the page is larger than {PAGE_LIMIT >> 20} MiB; that is no engine's metrics page")
         if clock() > deadline:
             raise FetchError(f"{url}: not whole after {timeout_s:g} s")
     if answer.length:

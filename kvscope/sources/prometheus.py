@@ -16,6 +16,7 @@ from typing import Any
 from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._base import Description, Poll
+from kvscope.sources._fetch import TooLarge
 from kvscope.sources._page import PageReader, Targets
 from kvscope.sources._promapi import Address, Ask, Series, ask, parse_address, series_of
 from kvscope.sources._reader import reader_of
@@ -24,6 +25,8 @@ from probes.sample import Sample
 
 TIMEOUT_S = 10.0
 DEFAULT_STEP_S = 15.0
+_FEW_STEPS = 8
+"""History of a fleet too large for more: enough for errors of means."""
 _MOST_POINTS = 11_000
 """More steps in one range query Prometheus refuses."""
 _LOOK_AGAIN_S = 60.0
@@ -66,6 +69,7 @@ class PrometheusSource:
         self._step_s = self._address.step_s or self._scrape_interval()
         self._names: list[str] = []
         self._looked_s = -math.inf
+        self._buckets = True
         self._replicas: dict[str, _Replica] = {}
         self._read_s = self._grid(wall()) - self._span(self._address.last_s)
         self._failing = ""
@@ -108,12 +112,21 @@ class PrometheusSource:
             self._look_for_names()
         # After a long silence only what one query may hold is asked for.
         start = max(self._read_s + self._step_s, end - self._span(self._address.last_s))
-        data = self._ask("query_range", self._range(start, end))
+        try:
+            data = self._ask("query_range", self._range(start, end))
+        except TooLarge:
+            if not self._buckets:
+                raise
+            self._buckets = False
+            self._notices.append("the answer is too large: histogram buckets are left out, so quantiles are unknown")
+            start = max(start, end - self._step_s * _FEW_STEPS)
+            data = self._ask("query_range", self._range(start, end))
         self._read_s = end
         return self._samples_of(series_of(data), start)
 
     def _range(self, start: float, end: float) -> dict[str, str]:
-        names = "|".join(re.escape(name) for name in self._names)
+        wanted = [name for name in self._names if self._buckets or not name.endswith("_bucket")]
+        names = "|".join(re.escape(name) for name in wanted)
         where = f",{self._address.match}" if self._address.match else ""
         query = f'{{__name__=~"{names}"{where}}}'
         return {"query": query, "start": repr(start), "end": repr(end), "step": repr(self._step_s)}

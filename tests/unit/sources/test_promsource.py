@@ -15,6 +15,7 @@ import pytest
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.signals import replicas
+from kvscope.sources._fetch import TooLarge
 from kvscope.sources._promapi import ENV_BASIC, ENV_BEARER, ask, data_of, parse_address
 from kvscope.sources.prometheus import PrometheusSource
 from kvscope.store import Store
@@ -243,3 +244,22 @@ def test_the_captured_answers_of_a_prometheus_name_the_server_with_the_queue() -
     assert lines
     assert all(line.startswith("replica 127.0.0.1:8651 stands out") for line in lines)
     assert "requests waiting" in " ".join(lines)
+
+
+def test_a_fleet_too_large_for_one_answer_is_read_without_buckets_and_it_is_said() -> None:
+    server = Server(2)
+    refused: list[str] = []
+
+    def call(path: str, form: Mapping[str, str] | None = None) -> Any:
+        if path.startswith("label/"):
+            return ["vllm:num_requests_running", "vllm:time_to_first_token_seconds_bucket"]
+        if form and "_bucket" in form["query"]:
+            refused.append(path)
+            raise TooLarge("http://host: the page is larger than 64 MiB")
+        return server(path, form)
+
+    source = PrometheusSource(ADDRESS, wall=lambda: 1000.0, call=call)
+    poll = source.poll()
+    assert len(refused) == 1
+    assert poll.samples
+    assert any("quantiles are unknown" in notice for notice in poll.notices)
