@@ -263,3 +263,22 @@ def test_a_fleet_too_large_for_one_answer_is_read_without_buckets_and_it_is_said
     assert len(refused) == 1
     assert poll.samples
     assert any("quantiles are unknown" in notice for notice in poll.notices)
+
+
+def test_a_gpu_exporter_in_the_same_prometheus_is_read_and_is_no_replica() -> None:
+    server = Server(2)
+
+    def call(path: str, form: Mapping[str, str] | None = None) -> Any:
+        found = server(path, form)
+        if path.startswith("label/"):
+            return [*found, "DCGM_FI_DEV_GPU_UTIL"]
+        if form:
+            labels = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "instance": "gpu:9400", "gpu": "0"}
+            found["result"].append({"metric": labels, "values": [[float(form["end"]), "50"]]})
+        return found
+
+    source = PrometheusSource(ADDRESS, wall=lambda: 1000.0, call=call)
+    samples = source.poll().samples
+    assert [sample.value for sample in samples if sample.metric == "gpu.util"] == [0.5]
+    assert source.describe().tags["replicas"] == "2"
+    assert source.describe().engine == "vllm"
