@@ -82,7 +82,8 @@ class Residency:
             return
         index = torch.tensor(table[placed:behind])
         shape = (self.importance.shape[0], len(index), self.importance.shape[2])
-        self._apply(index, torch.full(shape, self.cold, dtype=torch.uint8), ~self.placed[index])
+        code = HOT if self.knobs.hot_share == 1.0 else self.cold
+        self._apply(index, torch.full(shape, code, dtype=torch.uint8), ~self.placed[index])
 
     def restart(self, knobs: Knobs) -> None:
         """Take new settings; forms decided under the old ones are open again (nothing is moved yet)."""
