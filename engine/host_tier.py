@@ -65,7 +65,7 @@ class HostTier:
     def fetch(self, layer: int, ids: Tensor) -> None:
         """Bring the chosen pages ``ids`` int64 [B, kv_heads, S] (-1 none) of a layer into the pool; the step waits."""
         block, head = self._chosen(ids)
-        self.settle()
+        self.settle(layer)
         self.counts.prefetch_hits += int(self.foreseen[layer, block, head].sum())
         self.foreseen[layer, block, head] = False
         self.last[layer, block, head] = self.clock
@@ -78,12 +78,13 @@ class HostTier:
         self.counts.refetches += int((self.clock - self.left[at] <= AGAIN_STEPS).sum())
         for transfer in self._begin(at):
             self.counts.load_s += self._carry(transfer)
-            self.cache.commit(transfer)
+            self._take_in(transfer)
             self.counts.fetches += len(transfer.old)
         self.counts.stall_s += perf_counter() - started
 
     def prefetch(self, layer: int, ids: Tensor) -> None:
-        """Start bringing pages the next step may choose; `settle` takes them in."""
+        """Start bringing pages the next step may choose; the layer's next `fetch` takes them in."""
+        self.settle(layer)
         block, head = self._chosen(ids)
         away = self.cache.page_form[layer, block, head] >= HOST
         at = (torch.full_like(block[away], layer), block[away], head[away])
@@ -92,14 +93,17 @@ class HostTier:
             self._flying.append((transfer, self._pool.submit(self._carry, transfer)))
         self.foreseen[at] = True
 
-    def settle(self) -> None:
-        """Wait for what is under way and take it in; must come before anything else moves or frees pages."""
-        for transfer, future in self._flying:
+    def settle(self, layer: int | None = None) -> None:
+        """Wait for what is under way, in one layer or in all, and take it in; before it, those pages must not move."""
+        flying, self._flying = self._flying, []
+        for transfer, future in flying:
+            if layer is not None and int(transfer.layer[0]) != layer:
+                self._flying.append((transfer, future))
+                continue
             waiting = perf_counter()
             self.counts.load_s += future.result()
             self.counts.stall_s += perf_counter() - waiting
-            self.cache.commit(transfer)
-        self._flying.clear()
+            self._take_in(transfer)
 
     def stream(self, layer: int, table: Tensor) -> None:
         """A prompt is about to read the host pages of ``table`` [blocks] in passing: the link's time, and no move."""
@@ -121,7 +125,6 @@ class HostTier:
         """
         self.link_mb_s = knobs.host_link_mb_s
         self.clock += 1
-        self.settle()
         form = self.cache.page_form
         live = (form != NONE) & (form != EVICTED) & (form != HOT) & self.placed[None, :, None]
         here, away = live & (form < HOST), live & (form >= HOST)
@@ -144,7 +147,7 @@ class HostTier:
                 self.counts.failures += len(part[0])
                 continue
             self.counts.store_s += self._carry(transfer)
-            self.cache.commit(transfer)
+            self._take_in(transfer)
             self.left[part] = self.clock
             moved += len(part[0])
         self.counts.offloads += moved
@@ -156,7 +159,7 @@ class HostTier:
         before = self.counts.failures
         for transfer in self._begin(at):
             self.counts.load_s += self._carry(transfer)
-            self.cache.commit(transfer)
+            self._take_in(transfer)
         return self.counts.failures == before
 
     def close(self) -> None:
@@ -184,11 +187,13 @@ class HostTier:
         started = perf_counter()
         size = self.cache.copy(transfer)
         self._throttle(size, perf_counter() - started)
-        if transfer.code >= HOST:
-            self.counts.bytes_in += size
-        else:
-            self.counts.bytes_out += size
         return perf_counter() - started
+
+    def _take_in(self, transfer: Transfer) -> None:
+        size = len(transfer.old) * self.cache.arena.page_bytes[transfer.code % HOST]
+        self.counts.bytes_in += size if transfer.code >= HOST else 0
+        self.counts.bytes_out += size if transfer.code < HOST else 0
+        self.cache.commit(transfer)
 
     def _throttle(self, size: int, spent_s: float) -> None:
         if self.link_mb_s > 0:
