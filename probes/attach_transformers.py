@@ -22,7 +22,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from probes.generation import REQUEST_COLUMNS, Generation
+from probes.generation import REQUEST_COLUMNS, Generation, prompt_length
 from probes.model_rows import ModelRows, columns
 from probes.recorder import Sink
 from probes.ring import RingWriter
@@ -113,7 +113,10 @@ class TransformersRecorder:
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self._rows is None or getattr(self._calls, "now", None) is not None:
                 return generate(*args, **kwargs)
-            self._calls.now = call = Generation(time.monotonic())
+            # What an encoder is asked with is not what its decoder starts from.
+            encoder = getattr(getattr(self._model, "config", None), "is_encoder_decoder", False)
+            asked = 0 if encoder else prompt_length(args, kwargs)
+            self._calls.now = call = Generation(time.monotonic(), asked=asked)
             try:
                 output = generate(*args, **kwargs)
             finally:

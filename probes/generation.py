@@ -15,10 +15,15 @@ _NAN = float("nan")
 
 @dataclass(slots=True)
 class Generation:
-    """The state of a call. ``seen`` counts the tokens each sequence of the batch has in the cache, padding included."""
+    """The state of a call.
+
+    ``asked`` is the length of its prompt where the caller gave token ids, ``prompt`` what of it was not in the cache;
+    ``seen`` counts the tokens each sequence of the batch has in the cache, padding included.
+    """
 
     started: float
     alone: bool = False
+    asked: int = 0
     cache: Any = None
     batch: int = 0
     prompt: int = 0
@@ -26,29 +31,37 @@ class Generation:
     kv_bytes: float = _NAN
     in_step: bool = False
     prefill: bool = False
+    drafts: bool = False
     token_times: list[float] = field(default_factory=list)
     first_step: float = _NAN
     _step_start: float = 0.0
+    _prompt_end: int = 0
     _tokens: int = 0
 
     def begin(self, now: float, args: Sequence[Any], kwargs: dict[str, Any], held: int) -> None:
-        """A forward pass starts; ``held`` tokens were in its cache before the call's first one."""
+        """A forward pass starts; ``held`` tokens are in its cache (asked for at the first pass, and with drafts)."""
         batch, length = _shape(args, kwargs)
-        first = not self.batch
+        first, drafted = not self.batch, self.drafts
         if first:
-            self.prompt, self.seen, self.first_step = length, held, now
+            # A prompt may come in chunks, or with drafts behind it; what the caller asked with says where it ends.
+            self.prompt = self.asked - held if held < self.asked and not self.alone else length
+            self.first_step, self.drafts, self._prompt_end = now, self.prompt < length, held + self.prompt
+        if first or drafted:
+            self.seen = held
         # Several tokens at once after the prompt are a draft being checked: decode, not prefill.
-        self.prefill = (first and length > 1) or (first and not held) or self.seen < self.prompt
+        self.prefill = self.seen < self._prompt_end and (not first or length > 1 or not held)
+        self.drafts = self.drafts or (not self.prefill and length > 1)
         self.batch, self._tokens = batch, batch * length
         self.seen += length
         self.in_step, self._step_start = True, now
 
     def end(self, now: float, chose_token: bool) -> tuple[bool, float, int]:
-        """The step is over: return whether it was prefill, how long it took (s), how many tokens it computed."""
+        """The step is over: return whether it chose a token, how long it took (s), how many tokens it computed."""
         self.in_step = False
-        if chose_token:
+        chosen = chose_token and self.seen >= self._prompt_end
+        if chosen:
             self.token_times.append(now)
-        return self.prefill, now - self._step_start, self._tokens
+        return chosen, now - self._step_start, self._tokens
 
 
 def request_rows(
@@ -56,14 +69,17 @@ def request_rows(
 ) -> list[dict[str, float]]:
     """Return a finished-request row for every sequence generated; what is not known of one is NaN."""
     sequences = getattr(output, "sequences", output)
-    most = len(call.token_times)
-    counts = [most] * call.batch
-    if most and hasattr(sequences, "tolist"):
+    times = call.token_times
+    counts = [len(times)] * call.batch
+    if times and hasattr(sequences, "tolist"):
         ends = _end_ids(model, kwargs)
-        counts = [_until_end(row, ends) for row in sequences[:, -most:].tolist()]
+        # More new tokens than passes where drafts were accepted.
+        new = max(len(times), int(sequences.shape[1]) - call.prompt) if call.drafts else len(times)
+        counts = [_until_end(row, ends) for row in sequences[:, -new:].tolist()]
     rows = []
     for count in counts:
-        first, last = (call.token_times[0], call.token_times[count - 1]) if most and count else (_NAN, now)
+        last = times[-1 if call.drafts else count - 1] if times and count else now
+        first = times[0] if times and count else _NAN
         rows.append(
             {
                 "t": now,
@@ -78,6 +94,13 @@ def request_rows(
             }
         )
     return rows
+
+
+def prompt_length(args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+    """Return how many token ids each sequence was given to ``generate``, or 0."""
+    given = next((kwargs[name] for name in ("inputs", "input_ids") if kwargs.get(name) is not None), None)
+    shape: Sequence[int] = getattr(given if given is not None else next(iter(args), None), "shape", ())
+    return int(shape[1]) if len(shape) == 2 else 0
 
 
 def _shape(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, int]:

@@ -51,7 +51,7 @@ class ModelRows:
         """
         if call.in_step:
             self._step(call, now, chose_token=True)
-        call.begin(now, args, kwargs, 0 if call.batch else self._held(cache_of_input(kwargs)))
+        call.begin(now, args, kwargs, self._held(call, cache_of_input(kwargs)))
 
     def forwarded(self, call: Generation, now: float, kwargs: dict[str, Any], output: Any) -> None:
         """A forward pass returned. One outside ``generate`` is a step by itself."""
@@ -69,18 +69,22 @@ class ModelRows:
             _log.warning("kvscope sees no forward pass of %s: is it compiled?", type(model).__name__)
             return
         self._memory(call)
-        _, seconds, tokens = call.end(now, True)
+        chosen, seconds, tokens = call.end(now, True)
         rows = request_rows(call, now, output, model, kwargs)
         self._recorder.add("requests.finished", len(rows))
-        self._commit(call, seconds, tokens, chose_token=True)
+        if call.drafts:
+            # A pass counted one token of each request; what drafts brought beyond that is known only now.
+            accepted = sum(row["request.tokens_out"] for row in rows) - call.batch * len(call.token_times)
+            self._recorder.add("tokens.generated", max(0.0, accepted))
+        self._commit(call, seconds, tokens, chose_token=chosen)
         for row in rows:
             self._recorder.finish_request(row)
 
     def _step(self, call: Generation, now: float, *, chose_token: bool) -> None:
-        _, seconds, tokens = call.end(now, chose_token)
+        chosen, seconds, tokens = call.end(now, chose_token)
         if call.prefill or self._recorder.read("batch.steps") % MEMORY_EVERY == 0:
             self._memory(call)
-        self._commit(call, seconds, tokens, chose_token=chose_token)
+        self._commit(call, seconds, tokens, chose_token=chosen)
 
     def _commit(self, call: Generation, seconds: float, tokens: int, *, chose_token: bool) -> None:
         add, put = self._recorder.add, self._recorder.set
@@ -121,10 +125,15 @@ class ModelRows:
         self._recorder.set_layers("kv.hot_entries", [call.batch * layer.hot for layer in found])
         self._recorder.set_layers("kv.cold_entries", [call.batch * layer.cold for layer in found])
 
-    def _held(self, cache: Any) -> int:
-        """Return how many tokens a cache holds that is passed in; asked of the cache once only, then counted."""
-        if cache is None or isinstance(cache, tuple):
+    def _held(self, call: Generation, cache: Any) -> int:
+        """Return how many tokens a cache holds that is passed in; asked of the cache once only, then counted.
+
+        Where drafts are checked it is asked every time: what was not accepted has been cut off.
+        """
+        if cache is None or (call.batch and not call.drafts):
+            return 0
+        if isinstance(cache, tuple):
             return int(cache[0][0].shape[-2]) if cache else 0
-        if cache not in self._seen:
+        if call.drafts or cache not in self._seen:
             self._seen[cache] = int(cache.get_seq_length())
         return self._seen[cache]

@@ -126,6 +126,41 @@ def test_a_sequence_ends_at_its_end_token(model: Any, torch: Any) -> None:
     assert found.requests[0]["request.tokens_out"] == ends.index(ends[2]) + 1
 
 
+def test_accepted_drafts_are_tokens_and_rejected_ones_are_not_held(model: Any, rows: Rows, torch: Any) -> None:
+    again = torch.tensor([[5, 6, 7, 8] * 6])
+    first = model.generate(again, max_new_tokens=20, min_new_tokens=20, do_sample=False)
+    plain = rows.steps[-1]["batch.steps"]
+    out = model.generate(first, max_new_tokens=20, min_new_tokens=20, do_sample=False, prompt_lookup_num_tokens=3)
+    new = out.shape[1] - first.shape[1]
+    assert rows.requests[-1]["request.tokens_out"] == new
+    assert rows.steps[-1]["tokens.generated"] == 20 + new
+    assert rows.steps[-1]["batch.steps"] - plain <= new
+    assert rows.steps[-1]["batch.context_tokens"] <= out.shape[1] + 3
+
+
+def test_a_prompt_in_chunks_is_prefill_and_chooses_one_token(model: Any, rows: Rows, torch: Any) -> None:
+    generate(model, torch, new=3, prefill_chunk_size=8)
+    last = rows.steps[-1]
+    assert last["tokens.prompt"] == 20
+    assert (last["batch.decode_steps"], last["tokens.generated"]) == (2, 3)
+    assert (rows.requests[0]["request.tokens_in"], rows.requests[0]["request.tokens_out"]) == (20, 3)
+
+
+def test_a_decoder_behind_an_encoder_starts_from_its_own_start(torch: Any) -> None:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=2, num_heads=4, vocab_size=97, decoder_start_token_id=0)
+    found, model = Rows(2), T5ForConditionalGeneration(config).eval()
+    recorder = attach(model, sink=found)
+    generate(model, torch, new=4)
+    assert recorder.active
+    recorder.detach()
+    last = found.steps[-1]
+    assert (last["tokens.generated"], last["requests.finished"]) == (4, 1)
+    # Four heads of eight: keys and values of 4 decoder tokens and of the 20 the encoder read.
+    assert last["kv.resident_bytes"] == 2 * (4 + 20) * 2 * 4 * 8 * 4
+
+
 def test_results_do_not_change(model: Any, torch: Any) -> None:
     before = generate(model, torch)
     recorder = attach(model, sink=Rows())
