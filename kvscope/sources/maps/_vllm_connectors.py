@@ -208,7 +208,7 @@ SPARSE = (
         labels=(("tier", "host"),),
         since="0.32",
         condition=HISPARSE,
-        caveat="0 to 1 in spite of its name",
+        caveat="0 to 1 in spite of its name; cached blocks nobody uses count as free",
     ),
     Entry(
         "vllm:hisparse_pending_page_transfers", "tier.pending", "gauge", "transfers", since="0.32", condition=HISPARSE
@@ -257,7 +257,7 @@ DISAGGREGATED = (
     Entry("vllm:nixl_xfer_time_seconds", "disagg.transfer_time", "histogram", "s", since="0.15", condition=_NIXL),
     Entry("vllm:nixl_bytes_transferred", "disagg.bytes", "histogram", "B", since="0.15", condition=_NIXL),
     _lost("vllm:nixl_num_failed_transfers_total", _NIXL, "0.15"),
-    _lost("vllm:nixl_num_failed_notifications_total", _NIXL, "0.15"),
+    # Failed notifications are among the failed transfers already.
     _lost("vllm:nixl_num_kv_expired_reqs_total", _NIXL, "0.15"),
     Entry(
         "vllm:mooncake_xfer_time_seconds", "disagg.transfer_time", "histogram", "s", since="0.33", condition=_MOONCAKE

@@ -1,7 +1,8 @@
 """NVIDIA Dynamo's router and workers, and KVBM, its block manager; read in its wheels.
 
 ``h2d`` is host-to-disk in ``kvbm_offload_*`` and host-to-device in ``kvbm_onboard_*``. What an engine behind it says on
-the same page is taken from the engine.
+the same page is taken from the engine. ``queued_requests`` is left out: it counts requests in prefill too, and would
+be taken for a queue.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _ROUTER = "seen by the router, network included"
 MAP = (
     Entry(_FRONT + "output_tokens_total", "tokens.generated", "counter", "tokens", since="1.0"),
     Entry(_FRONT + "input_sequence_tokens_sum", "tokens.prompt", "counter", "tokens", caveat="the sum of a histogram"),
-    Entry(_FRONT + "inflight_requests", "sched.running", "gauge", "requests", caveat="at the router: waiting ones too"),
-    Entry(_FRONT + "queued_requests", "sched.waiting", "gauge", "requests", caveat="at the router"),
+    Entry(
+        _FRONT + "inflight_requests", "sched.running", "gauge", "requests", caveat="all that the router has in flight"
+    ),
     Entry(_FRONT + "model_max_num_seqs", "sched.max_running", "gauge", "requests", caveat="of one worker"),
     Entry(
         _PART + "gpu_cache_usage_percent",

@@ -41,7 +41,7 @@ WORK = (
     ),
     Entry("sglang:prompt_tokens_total", "tokens.prompt", "counter", "tokens", caveat="added when a request ends"),
     Entry(
-        _EFFECTIVE, "tokens.prefilled", "counter", "tokens", copies=RANKS, where=(("mode", "compute"),), since="0.5.19"
+        _EFFECTIVE, "tokens.prefilled", "counter", "tokens", copies=RANKS, where=(("mode", "input"),), since="0.5.19"
     ),
     Entry(_EFFECTIVE, "prefix.queries", "counter", "tokens", copies=RANKS, since="0.5.19"),
     *(
@@ -104,7 +104,15 @@ WORK = (
 SCHEDULER = (
     Entry("sglang:num_running_reqs", "sched.running", "gauge", "requests", copies=RANKS),
     Entry("sglang:num_queue_reqs", "sched.waiting", "gauge", "requests", copies=RANKS),
-    Entry("sglang:num_paused_reqs", "sched.paused", "gauge", "requests", copies=RANKS, since="0.5.5"),
+    Entry(
+        "sglang:num_paused_reqs",
+        "sched.paused",
+        "gauge",
+        "requests",
+        copies=RANKS,
+        since="0.5.5",
+        caveat="by a change of weights, not for want of memory",
+    ),
     Entry(
         "sglang:num_retracted_requests_total",
         "sched.preemptions",

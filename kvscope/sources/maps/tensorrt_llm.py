@@ -66,7 +66,14 @@ MAP = (
     ),
     Entry("trtllm_kv_cache_onboard_bytes_total", "tier.bytes_in", "counter", "B", condition=_ITER),
     Entry("trtllm_kv_cache_offload_bytes_total", "tier.bytes_out", "counter", "B", condition=_ITER),
-    Entry("trtllm_kv_cache_disk_prefetch_blocks_total", "tier.blocks_in", "counter", "blocks", condition=_ITER),
+    Entry(
+        "trtllm_kv_cache_disk_prefetch_blocks_total",
+        "tier.blocks_in",
+        "counter",
+        "blocks",
+        condition=_ITER,
+        caveat="from disk to the host",
+    ),
     Entry(
         "trtllm_kv_cache_host_utilization",
         "tier.usage_ratio",
