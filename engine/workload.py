@@ -7,18 +7,25 @@ Every generated token is one recall and is checked against the document (see `en
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.knobs import KnobError
 from engine.recall import task
 
 if TYPE_CHECKING:
     from engine.llm import Engine
+    from engine.request import Request
 
 PREFIX = "load."
+SYSTEM_TOKENS = 32
+"""A conversation's first tokens, which stand for its system prompt."""
+LONG_TAIL = ((8, 0.7), (2, 0.2), (1, 0.1))
+"""The article's mix (§6.4): divisor of the document's length, share of the documents."""
+_FROM_ZERO = ("clients", "question_tokens", "seed", "think_ms", "long_tail", "jitter", "fresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,9 @@ class Load:
     """``clients`` requests are outstanding at any time; each asks about one document and generates ``new_tokens``.
 
     ``question_tokens`` of filler stand before the question: the part of the prompt that no prefix cache can hold.
+    ``turns`` questions make one conversation, later ones about old facts. A client pauses for ``think_ms`` between two
+    requests. Switches, 0 or 1: ``long_tail`` makes 70 % of the documents an eighth and 20 % half as long, ``jitter``
+    lets answers be a quarter as long or any length up to the whole, ``fresh`` never asks about a document twice.
     """
 
     clients: int = 0
@@ -33,11 +43,16 @@ class Load:
     document_tokens: int = 8192
     new_tokens: int = 96
     question_tokens: int = 0
+    turns: int = 1
+    think_ms: int = 0
+    long_tail: int = 0
+    jitter: int = 0
+    fresh: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            least = 0 if field.name in ("clients", "question_tokens", "seed") else 1
+            least = 0 if field.name in _FROM_ZERO else 1
             if getattr(self, field.name) < least:
                 raise KnobError(f"knob load.{field.name} is {getattr(self, field.name)}, expected at least {least}")
 
@@ -60,36 +75,81 @@ class Load:
     @property
     def longest(self) -> int:
         """Tokens of the longest request this load sends."""
-        return self.document_tokens + self.question_tokens + 2 + self.new_tokens
+        return self.document_tokens + self.turns * (self.question_tokens + 2 + self.new_tokens)
+
+
+class Text(NamedTuple):
+    """A document and the keys one may ask for."""
+
+    document: task.Document
+    starts: tuple[int, ...]
+
+
+class Client:
+    """One of the load's clients: what it is talking about, what was said so far, and the request it waits for."""
+
+    def __init__(self) -> None:
+        self.text: Text | None = None
+        self.said: tuple[int, ...] = ()
+        self.turns: tuple[int, ...] = ()
+        self.request: Request | None = None
+        self.free_at_s = 0.0
 
 
 class RecallLoad:
-    """Keeps ``load.clients`` requests outstanding on an engine."""
+    """Keeps ``load.clients`` requests outstanding on an engine; answers are ``checked`` if the model knows the task."""
 
-    def __init__(self, load: Load) -> None:
-        self.load = load
+    def __init__(self, load: Load, *, checked: bool = True, clock: Callable[[], float] = monotonic) -> None:
+        self.load, self.checked, self._clock = load, checked, clock
         self._random = random.Random(load.seed)
-        self._documents = [task.make_document(self._random, load.document_tokens) for _ in range(load.documents)]
-        self._starts = [task.starts(document, load.new_tokens) for document in self._documents]
-        if not all(self._starts):
-            facts = len(self._documents[0].successor)
-            raise KnobError(
-                f"knob load.new_tokens is {load.new_tokens}, expected fewer than the {facts} facts of a document"
-            )
+        self._texts = [self._make() for _ in range(load.documents)]
+        self._clients = [Client() for _ in range(load.clients)]
         self._next = 0
 
     def top_up(self, engine: Engine) -> None:
-        """Send requests until every client has one outstanding."""
-        scheduler = engine.scheduler
-        for _ in range(self.load.clients - len(scheduler.waiting) - len(scheduler.running)):
-            self._send(engine)
+        """Let every client whose last request ended, and who has thought long enough, send the next one."""
+        now = self._clock()
+        for client in self._clients:
+            if client.request is not None and client.request.finished:
+                client.said = (*client.request.prompt, *client.request.generated)
+                client.request, client.free_at_s = None, now + self.load.think_ms / 1000
+            if client.request is None and now >= client.free_at_s:
+                client.request = self._send(engine, client)
 
-    def _send(self, engine: Engine) -> None:
+    def _send(self, engine: Engine, client: Client) -> Request:
+        if client.text is None or len(client.turns) > self.load.turns:
+            client.text, client.turns = self._choose(), (0,)
+            client.said = client.text.document.tokens
+            asked_at = SYSTEM_TOKENS
+        else:
+            asked_at = len(client.said)
+        (document, starts), load = client.text, self.load
+        client.turns = (*client.turns, asked_at)
+        most = min(load.new_tokens, len(document.successor) - 1)
+        count = self._random.randint(max(1, most // 4), most) if load.jitter else most
+        start = self._random.choice(starts)
+        filler = tuple(self._random.choices(task.FILLER, k=load.question_tokens))
+        check = partial(task.is_right, document) if self.checked else None
+        turns = client.turns if load.turns > 1 else ()
+        return engine.submit((*client.said, *filler, task.ASK, start), count, check=check, turns=turns)
+
+    def _choose(self) -> Text:
         # Round robin: the documents are asked about equally often, whatever the seed.
-        which = self._next % len(self._documents)
+        which = self._next % len(self._texts)
         self._next += 1
-        document = self._documents[which]
-        start = self._random.choice(self._starts[which])
-        filler = tuple(self._random.choices(task.FILLER, k=self.load.question_tokens))
-        prompt = (*document.tokens, *filler, task.ASK, start)
-        engine.submit(prompt, self.load.new_tokens, check=partial(task.is_right, document))
+        if self.load.fresh and self._next > len(self._texts):
+            self._texts[which] = self._make()
+        return self._texts[which]
+
+    def _make(self) -> Text:
+        length = self.load.document_tokens
+        if self.load.long_tail:
+            divisors, shares = [divisor for divisor, _ in LONG_TAIL], [share for _, share in LONG_TAIL]
+            length //= self._random.choices(divisors, shares)[0]
+        document = task.make_document(self._random, length)
+        if not self.load.long_tail and self.load.new_tokens >= len(document.successor):
+            raise KnobError(
+                f"knob load.new_tokens is {self.load.new_tokens}, expected fewer than the {len(document.successor)} "
+                f"facts of a document"
+            )
+        return Text(document, task.starts(document, 1))
