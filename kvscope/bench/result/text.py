@@ -45,10 +45,10 @@ def table_lines(table: Table) -> Iterator[str]:
 
 
 def plot_text(plot: Plot, width: int, colour: bool) -> str:
-    """Return a plot drawn with characters, its legend below it; shares are drawn in per cent."""
+    """Return a plot drawn with characters, its legend below it."""
     import plotext
 
-    factor, unit = (100.0, "%") if plot.unit == "ratio" else (1.0, plot.unit)
+    factor, unit = _drawn_in(plot)
     figure = plotext.figure
     figure.clear()
     figure.theme("default" if colour else "colorless")
@@ -69,3 +69,11 @@ def plot_text(plot: Plot, width: int, colour: bool) -> str:
     text = str(figure.build().string(colorless=not colour))
     figure.clear()
     return f"{text.rstrip()}\n  {'   '.join(legend)}"
+
+
+def _drawn_in(plot: Plot) -> tuple[float, str]:
+    """Return factor and unit: shares in per cent, times in milliseconds while they are short."""
+    if plot.unit == "ratio":
+        return 100.0, "%"
+    highest = max((y for series in plot.series for y in series.ys if y is not None), default=0.0)
+    return (1e3, "ms") if plot.unit == "s" and highest < 1 else (1.0, plot.unit)

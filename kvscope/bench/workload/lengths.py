@@ -25,6 +25,7 @@ class Band:
     high: int
 
 
+LEAST = 16
 DEFAULT = (Band("short", 0.7, 128, 2048), Band("middle", 0.2, 2048, 16384), Band("long", 0.1, 16384, 65536))
 
 
@@ -46,13 +47,13 @@ def parse(text: str) -> tuple[Band, ...]:
 
 
 def scaled(bands: Sequence[Band], longest: int) -> tuple[Band, ...]:
-    """Shrink every band by one factor so that the longest request has ``longest`` tokens; the shape stays."""
+    """Shrink every band by one factor so that the longest request has ``longest`` tokens, none below ``LEAST``."""
     top = max(band.high for band in bands)
     if top <= longest:
         return tuple(bands)
     factor = longest / top
     return tuple(
-        Band(band.name, band.share, max(1, round(band.low * factor)), max(2, round(band.high * factor)))
+        Band(band.name, band.share, max(LEAST, round(band.low * factor)), max(LEAST + 1, round(band.high * factor)))
         for band in bands
     )
 

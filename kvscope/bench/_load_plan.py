@@ -1,0 +1,140 @@
+"""What a load run will send: levels, requests, seeds. The same settings give the same requests, byte for byte."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvscope.bench.client.drive import poisson
+from kvscope.bench.workload import lengths
+from kvscope.bench.workload.lengths import Band
+from kvscope.bench.workload.trace import Seen
+from kvscope.errors import UsageError
+
+MARGIN_TOKENS = 16
+"""Room a server may want for its own tokens around a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """So many clients (``closed``), so many arrivals a second (``open``), or a trace at so many times its speed."""
+
+    kind: str
+    value: float
+
+    @property
+    def key(self) -> str:
+        """The prefix of this level's quantities."""
+        return {"closed": "c", "open": "r", "trace": "t"}[self.kind] + f"{self.value:g}"
+
+    @property
+    def label(self) -> str:
+        unit = {"closed": "clients", "open": "requests/s", "trace": "× trace"}[self.kind]
+        return "1 client" if unit == "clients" and self.value == 1 else f"{self.value:g} {unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """``requests`` are measured at every level, ``warmup`` before them are sent and discarded (None: by level)."""
+
+    levels: tuple[Level, ...]
+    bands: tuple[Band, ...]
+    tokens_out: tuple[int, int]
+    requests: int | None = None
+    warmup: int | None = None
+    seed: int = 0
+    repeat: int = 1
+    turns: int = 1
+    turn_tokens: int = 64
+    shared: int = 0
+    trace: tuple[Seen, ...] = ()
+
+    def warm(self, level: Level) -> int:
+        """Requests discarded at the start of a level: as many as run at once, at least two."""
+        if self.warmup is not None:
+            return self.warmup
+        return max(2, round(level.value)) if level.kind == "closed" else max(4, round(2 * level.value))
+
+    def measured(self, level: Level) -> int:
+        """Requests measured at a level: four for every client, at least twenty."""
+        if level.kind == "trace":
+            return max(1, len(self.trace) - self.warm(level))
+        return self.requests or max(20, round(4 * level.value) if level.kind == "closed" else 20)
+
+    def pairs(self, level: Level) -> list[tuple[int, int]]:
+        """Tokens in and out of every request of a level, the discarded ones first."""
+        if self.trace:
+            return [(one.tokens_in, max(1, one.tokens_out)) for one in self.trace]
+        measured = lengths.draw(self.bands, self.measured(level), self.seed)
+        warm = lengths.draw(self.bands, self.warm(level), self.seed + 1)
+        source = random.Random(self.seed + 2)
+        return [(tokens, source.randint(*self.tokens_out)) for tokens in warm + measured]
+
+    def arrivals(self, level: Level) -> list[float]:
+        """Seconds after the start at which an open level sends each request."""
+        if level.kind == "trace":
+            return [(one.arrival_s or 0.0) / level.value for one in self.trace]
+        return poisson(level.value, self.warm(level) + self.measured(level), self.seed + 3)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what must be equal for two runs to have sent the same."""
+        return {
+            "levels": [level.label for level in self.levels],
+            "mix": [f"{band.share:g}:{band.low}-{band.high}" for band in self.bands],
+            "tokens_out": list(self.tokens_out),
+            "requests": self.requests,
+            "warmup": self.warmup,
+            "seed": self.seed,
+            "repeat": self.repeat,
+            "turns": self.turns,
+            "turn_tokens": self.turn_tokens,
+            "shared_prefix": self.shared,
+            "trace_requests": len(self.trace),
+        }
+
+
+def levels_of(clients: str | None, rates: str | None, trace_speed: float | None) -> tuple[Level, ...]:
+    """Read ``1,4,16`` clients and ``0.5,2`` arrivals a second; UsageError."""
+    if trace_speed is not None:
+        if trace_speed <= 0:
+            raise UsageError(f"--speed {trace_speed:g}: expected more than 0")
+        return (Level("trace", trace_speed),)
+    found = [Level("closed", float(value)) for value in _numbers(clients, "--clients", whole=True)]
+    return tuple(found + [Level("open", value) for value in _numbers(rates, "--rate", whole=False)])
+
+
+def range_of(text: str, option: str) -> tuple[int, int]:
+    """Read ``64`` or ``16-128``; UsageError."""
+    match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 0 < low <= high:
+        raise UsageError(f"{option} {text!r}: expected a number of tokens or LOW-HIGH")
+    return low, high
+
+
+def fitting(bands: Sequence[Band], longest: int | None, server: int | None, tokens_out: int) -> tuple[Band, ...]:
+    """Shrink a mix to what a server takes, or to what was asked for; UsageError when nothing is left."""
+    limits = [
+        limit for limit in (longest, server - tokens_out - MARGIN_TOKENS if server else None) if limit is not None
+    ]
+    if not limits:
+        return tuple(bands)
+    if min(limits) < 16:
+        raise UsageError(f"a prompt may have {min(limits)} tokens, expected at least 16: fewer --output-tokens?")
+    return lengths.scaled(bands, min(limits))
+
+
+def _numbers(text: str | None, option: str, *, whole: bool) -> list[float]:
+    if not text:
+        return []
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or any(value <= 0 or (whole and value != int(value)) for value in found):
+        kind = "whole numbers" if whole else "numbers"
+        raise UsageError(f"{option} {text!r}: expected {kind} above 0, with commas between them")
+    return found

@@ -1,0 +1,122 @@
+"""What is asked of a server before the load, and one completion as a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+from kvscope.bench.client import http
+from kvscope.bench.client.http import Address, Refused
+from kvscope.bench.client.outcome import Outcome
+from kvscope.errors import SourceError
+
+PATH = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request: the prompt as token numbers or as text, and how many tokens are wanted back."""
+
+    prompt: Sequence[int] | str
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An OpenAI-compatible server; ``longest`` tokens a request may have, when it says so."""
+
+    address: Address
+    model: str
+    longest: int | None = None
+    key: str = ""
+    timeout_s: float = 600.0
+    ignore_eos: bool = True
+
+    async def complete(self, ask: Ask, due_s: float | None = None) -> Outcome:
+        """Stream one completion. Never raises for what the server does: that is in the outcome's ``error``."""
+        sent = perf_counter()
+        outcome = Outcome(sent, ask.tokens_in, ask.tokens_out, max(0.0, sent - due_s) if due_s is not None else 0.0)
+        times: list[float] = []
+        usage: dict[str, Any] = {}
+        error = ""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                async for now, data in http.events(self.address, PATH, self._body(ask), headers(self.key)):
+                    if data == "[DONE]":
+                        break
+                    error = _take(now, data, times, usage) or error
+        except TimeoutError:
+            error = f"no end within {self.timeout_s:g} s"
+        except (Refused, OSError, EOFError, asyncio.LimitOverrunError) as failure:
+            error = str(failure) or type(failure).__name__
+        if not error and not times:
+            error = "the stream ended without a token"
+        return replace(
+            outcome,
+            token_s=tuple(times),
+            tokens_in=_count(usage, "prompt_tokens"),
+            tokens_out=_count(usage, "completion_tokens") or len(times),
+            error=error,
+        )
+
+    def _body(self, ask: Ask) -> dict[str, object]:
+        prompt = ask.prompt if isinstance(ask.prompt, str) else list(ask.prompt)
+        body: dict[str, object] = {
+            "model": self.model,
+            "prompt": prompt,
+            "max_tokens": ask.tokens_out,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return {**body, "ignore_eos": True} if self.ignore_eos else body
+
+
+async def find_server(address: Address, model: str = "", key: str = "", timeout_s: float = 10.0) -> Server:
+    """Ask which model is served; SourceError when nobody answers, or not as an OpenAI-compatible server does."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            found = json.loads(await http.get(address, "/v1/models", headers(key)))
+        models = {str(one["id"]): one for one in found["data"]}
+    except (OSError, TimeoutError, EOFError) as error:
+        raise SourceError(f"{address.text}: {error or 'no answer'}; expected an OpenAI-compatible server") from None
+    except (Refused, ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{address.text}/v1/models: {error}; expected an OpenAI-compatible server") from None
+    if not models or (model and model not in models):
+        raise SourceError(f"{address.text}: no model {model!r}; served: {', '.join(models) or 'none'}")
+    name = model or next(iter(models))
+    longest = models[name].get("max_model_len")
+    return Server(address, name, longest if isinstance(longest, int) else None, key)
+
+
+def headers(key: str) -> dict[str, str]:
+    """Return the authorisation a server wants."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _take(now: float, data: str, times: list[float], usage: dict[str, Any]) -> str:
+    """Note one event; returns what it complains of (some servers refuse in a stream that began with 200)."""
+    try:
+        event = json.loads(data)
+    except ValueError:
+        return "an event of the stream is not JSON"
+    if not isinstance(event, dict):
+        return "an event of the stream is not an object"
+    if error := event.get("error"):
+        return str(error.get("message", error) if isinstance(error, dict) else error)[:200]
+    if isinstance(event.get("usage"), dict):
+        usage.update(event["usage"])
+    choices = event.get("choices") or []
+    if choices and (choices[0].get("text") or (choices[0].get("delta") or {}).get("content")):
+        times.append(now)
+    return ""
+
+
+def _count(usage: dict[str, Any], name: str) -> int | None:
+    value = usage.get(name)
+    return value if isinstance(value, int) and value > 0 else None
