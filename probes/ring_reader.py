@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import struct
 import zlib
@@ -51,7 +52,8 @@ class RingReader:
             self.request_columns: list[str] = self.header["request_columns"]
             anchor = self.header["anchor"]
             self._to_wall = float(anchor["wall"]) - float(anchor["monotonic"])
-        except (ValueError, KeyError, TypeError) as error:
+            self._check()
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise RingError(f"{path}: the header of this flight recorder cannot be read ({error})") from error
         if self._shapes[-1].end > len(self._map):
             raise RingError(f"{path}: truncated: {len(self._map)} bytes, expected {self._shapes[-1].end}")
@@ -108,8 +110,24 @@ class RingReader:
             if found != seq or zlib.crc32(payload) != crc:
                 self.torn += 1
                 continue
-            rows.append((seq, decode(payload)))
+            try:
+                rows.append((seq, decode(payload)))
+            except (ValueError, struct.error):
+                self.torn += 1
         return rows
+
+    def _check(self) -> None:
+        """ValueError when the header says what no writer writes: damage, or a file made to be read wrongly."""
+        for shape in self._shapes:
+            sizes = (shape.offset, shape.capacity - 1, shape.row_bytes - ROW_HEAD.size)
+            if not all(isinstance(size, int) and size >= 0 for size in sizes):
+                raise ValueError("a ring has no size")
+        if not all(isinstance(self.header["process"][key], int) for key in ("pid", "start_ticks")):
+            raise ValueError("it has no process")
+        if not all(isinstance(name, str) for name in (*self.columns, *self.request_columns)):
+            raise ValueError("a column has no name")
+        if not math.isfinite(self._to_wall):
+            raise ValueError("it has no clock")
 
 
 def _open(path: Path) -> mmap.mmap:

@@ -12,8 +12,11 @@ from probes.sample import Sample
 
 
 def clock_text(t: float) -> str:
-    """Return a wall time as people read it in a notice (UTC)."""
-    return datetime.datetime.fromtimestamp(t, datetime.UTC).strftime("%H:%M:%SZ")
+    """Return a wall time as people read it in a notice (UTC); one that no calendar has is shown as it stands."""
+    try:
+        return datetime.datetime.fromtimestamp(t, datetime.UTC).strftime("%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{t:g} s"
 
 
 @dataclass(slots=True)
