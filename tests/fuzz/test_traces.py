@@ -59,7 +59,9 @@ def place() -> Iterator[Path]:
 def ring(place: Path) -> Path:
     """A flight recorder with a few rows, in a file that stays as it is."""
     place.chmod(0o700)
-    writer = RingWriter({"engine": "e"}, ["t", "sched.running"], ["t", "latency.ttft"], directory=place, step_bytes=4096)
+    writer = RingWriter(
+        {"engine": "e"}, ["t", "sched.running"], ["t", "latency.ttft"], directory=place, step_bytes=4096
+    )
     for t in range(20):
         writer.write_step([float(t), 2.0])
         writer.write_request([float(t), 0.1])

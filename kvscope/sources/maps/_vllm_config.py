@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from kvscope.sources.maps._base import Derived, number
 
+_OVERRIDDEN = "kv_cache_memory_bytes is not used: --num-gpu-blocks-override made the pool"
+
 
 def derive(
     infos: Mapping[str, Sequence[Mapping[str, str]]], values: Mapping[str, float], flags: Mapping[str, str]
@@ -13,9 +15,8 @@ def derive(
     """Read pool sizes and settings from ``cache_config_info``, one series per engine core.
 
     One block of a core's pool (the null block) never holds a request, and the usage is a share of the others. The
-    label ``kv_cache_memory_bytes`` is what was asked for: under ``num_gpu_blocks_override`` it says nothing about the
-    pool, so the bytes stay unknown then. In hybrid models the tokens are an approximation: usage counts blocks of
-    unequal size. The flag ``--max-num-seqs`` is a limit per core.
+    label ``kv_cache_memory_bytes`` is what was asked for: under an override it says nothing about the pool. In hybrid
+    models the tokens are an approximation: blocks are unequal. The flag ``--max-num-seqs`` is a limit per core.
     """
     configs = infos.get("vllm:cache_config_info", ())
     found, tags = _limit(flags, max(1, len(configs)))
@@ -38,7 +39,7 @@ def derive(
     if usage is not None:
         found["kv.used_tokens"] = usage * usable
     if number(first, "num_gpu_blocks_override") is not None:
-        return Derived(found, tags, ("kv_cache_memory_bytes is not used: --num-gpu-blocks-override made the pool",))
+        return Derived(found, tags, (_OVERRIDDEN,))
     sizes = [number(config, "kv_cache_memory_bytes") for config in configs]
     reserved = sum(size for size in sizes if size is not None)
     if reserved and None not in sizes:
