@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
 from kvscope.errors import UsageError, nearest
 
+T = TypeVar("T")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -84,6 +86,22 @@ class Authored:
         if not isinstance(node, yaml.MappingNode):
             raise self.fail(f"expected keys and values, found a {_kind(node)}", key, line)
         return Authored(self.path, node, f"{self.where}.{key}".strip("."))
+
+    def texts_or_mappings(self, key: str, of_text: Callable[[str], T]) -> tuple[T | Authored, ...]:
+        """Return a list in which each member is a scalar, given to ``of_text``, or a mapping; absent is empty."""
+        if key not in self._items:
+            return ()
+        node = self._items[key][1]
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        found: list[T | Authored] = []
+        for i, one in enumerate(nodes):
+            if isinstance(one, yaml.MappingNode):
+                found.append(Authored(self.path, one, f"{self.where}.{key}[{i}]".strip(".")))
+            elif isinstance(one, yaml.ScalarNode):
+                found.append(of_text(" ".join(str(one.value).split())))
+            else:
+                raise self.fail("expected texts or keys and values", key)
+        return tuple(found)
 
     def mappings(self, key: str) -> tuple[Authored, ...]:
         """Return a list of mappings (one mapping counts as a list of one)."""

@@ -21,7 +21,7 @@ from kvscope.finding import (
     Verdict,
 )
 from kvscope.gain import estimate
-from kvscope.judge import NO_BASELINE, Pair, all_of, any_of, exclusion, judge
+from kvscope.judge import Pair, all_of, any_of, exclusion, judge
 from kvscope.onset import symptom_onset
 from kvscope.playbook_schema import Playbook
 from kvscope.ranking import ranked
@@ -68,7 +68,8 @@ def _judge(
     pair = choose(store, rule.compare, baseline, current)
     fit = Comparable(pair)
     if rule.compare is not None:
-        fit = comparable(pair, rule.compare, description.tags, description.kind)
+        alone = rule.compare.optional and pair.baseline is None
+        fit = fit if alone else comparable(pair, rule.compare, description.tags, description.kind)
     symptom = _judged(rule.symptom, pair, "symptom")
     causes, alternatives = _judged(rule.cause.checks, pair), _judged(rule.cause.any, pair)
     finding = Finding(
@@ -82,6 +83,7 @@ def _judge(
         onset_s=pair.current.start_s if pair.baseline else None,
         baseline=pair.baseline.name if pair.baseline else "",
         current=pair.current.name,
+        triage=rule.triage,
     )
     seen = all_of([one.answer for one in symptom])
     if seen == "no":
@@ -94,7 +96,9 @@ def _judge(
         return replace(finding, verdict=verdict, notes=_why(fit, causes + alternatives)), fit.notice
     if verdict != "unexplained":
         gain = estimate(rule.gain, pair) if rule.gain else None
-        finding = replace(finding, gain=gain, experiment=_experiment(rule, pair), fix=rule.fix)
+        advice = tuple(fix.text(description.engine) for fix in rule.fix)
+        turns = tuple(turn for fix in rule.fix for turn in fix.turns())
+        finding = replace(finding, gain=gain, experiment=_experiment(rule, pair), fix=advice, turns=turns)
     if pair.baseline is None:
         finding = replace(finding, onset_s=symptom_onset(rule.symptom, pair))
     return replace(finding, verdict=verdict), fit.notice
@@ -154,23 +158,21 @@ def _why(fit: Comparable, evidence: tuple[Evidence, ...]) -> str:
 
 
 def _worth_showing(finding: Finding) -> bool:
-    """Whether a person should see it: a rule that cannot be told is shown only when part of its symptom is there."""
-    if finding.verdict == "silent":
-        return False
+    """Whether a person should see it: a rule that cannot be told is shown only when its whole symptom was seen.
+
+    What nobody measured is listed among the unknown signals instead.
+    """
     if finding.verdict != "needs_data":
-        return True
-    seen = [one for one in finding.evidence if one.role == "symptom"]
-    return bool(finding.baseline or not _needs_baseline(seen)) and any(one.answer == "yes" for one in seen)
-
-
-def _needs_baseline(symptom: list[Evidence]) -> bool:
-    return any(one.missing == NO_BASELINE for one in symptom)
+        return finding.verdict != "silent"
+    return all(one.answer == "yes" for one in finding.evidence if one.role == "symptom")
 
 
 def _unknown(rules: tuple[Playbook, ...], judged: list[tuple[Finding, str]], store: Store) -> tuple[Unknown, ...]:
-    """List the signals some playbook asked for and nobody supplied, in asking order, once each."""
+    """List the signals nobody supplied to a playbook that could not do without them, in asking order, once each."""
     found: dict[str, Unknown] = {}
     for rule, (finding, _) in zip(rules, judged, strict=True):
+        if finding.verdict == "silent":
+            continue
         segment = store.segment(finding.current)
         for name in rule.signals():
             reading = signals.compute(name, store, segment)

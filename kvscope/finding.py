@@ -104,6 +104,10 @@ class Finding:
     onset_s: float | None = None
     baseline: str = ""
     current: str = ""
+    triage: str = ""
+    """Where the cause stands in the order of triage; it decides between findings that are equally strong."""
+    turns: tuple[tuple[str, str], ...] = ()
+    """Settings that the fixes turn, and where to: what two findings must not turn apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@
   falls back to the baseline's share b, whichever is less: 1 / (1 − s (1 − k)), (1 − b) / (1 − s).
 - ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist.
 - ``grow_batch`` reads the share h of a step that a larger batch does not lengthen: at most 1 / (1 − h), if they exist.
+- ``undo_change`` reads what the change moved: as many times as it grew (or shrank) is the bound and the expectation.
+- ``nothing`` gains nothing: what is at stake is whether the numbers can be believed, or the answer is right.
 - ``read_less`` reads how many times too much decode reads: attention's share shrinks by that factor.
 """
 
@@ -16,6 +18,8 @@ from kvscope.judge import Pair
 from kvscope.playbook_schema import GainRule
 from kvscope.signals.reading import Reading
 
+Bounds = tuple[float | None, float | None]
+"""What to expect, and at most; None where it cannot be told."""
 _CEILING = 0.99
 """Shares are cut here: a bound above 100 × says nothing but that the accounting is off."""
 
@@ -30,7 +34,7 @@ def estimate(rule: GainRule, pair: Pair) -> Gain | None:
     return Gain(rule.of, expected, bound, rule.reads, "inferred" if basis == "inferred" else "measured")
 
 
-def _remove_share(value: float, rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+def _remove_share(value: float, rule: GainRule, pair: Pair) -> Bounds:
     share = _clipped(value)
     bound = 1 / (1 - share)
     before = pair.before(rule.reads)
@@ -44,13 +48,13 @@ def _clipped(share: float) -> float:
     return min(max(share, 0.0), _CEILING)
 
 
-def _fit_more(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+def _fit_more(value: float, _rule: GainRule, pair: Pair) -> Bounds:
     bound = max(1.0, value)
     demand = pair.now("demand_factor")
     return (min(bound, demand.value) if isinstance(demand, Reading) else None), bound
 
 
-def _grow_batch(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+def _grow_batch(value: float, _rule: GainRule, pair: Pair) -> Bounds:
     share = _clipped(value)
     bound = 1 / (1 - share)
     demand = pair.now("demand_factor")
@@ -61,16 +65,30 @@ def _grow_batch(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None
     return grown / (share + grown * (1 - share)), min(bound, grown)
 
 
-def _read_less(value: float, _rule: GainRule, pair: Pair) -> tuple[float | None, float]:
+def _read_less(value: float, _rule: GainRule, pair: Pair) -> Bounds:
     shares = [pair.now(name) for name in ("attend_share", "gather_share")]
     spent = sum(share.value for share in shares if isinstance(share, Reading))
     saved = _clipped(spent) * (1 - 1 / max(1.0, value))
     return None, 1 / (1 - saved)
 
 
-_KINDS: dict[str, Callable[[float, GainRule, Pair], tuple[float | None, float]]] = {
+def _undo_change(value: float, rule: GainRule, pair: Pair) -> Bounds:
+    before = pair.before(rule.reads)
+    if not isinstance(before, Reading) or before.value <= 0 or value <= 0:
+        return None, None
+    ratio = max(value / before.value, before.value / value)
+    return ratio, ratio
+
+
+def _nothing(_value: float, _rule: GainRule, _pair: Pair) -> Bounds:
+    return 1.0, 1.0
+
+
+_KINDS: dict[str, Callable[[float, GainRule, Pair], Bounds]] = {
     "remove_share": _remove_share,
     "fit_more": _fit_more,
     "grow_batch": _grow_batch,
     "read_less": _read_less,
+    "undo_change": _undo_change,
+    "nothing": _nothing,
 }

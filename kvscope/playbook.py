@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from kvscope import signals
+from kvscope.advice import read_fixes
 from kvscope.authored import Authored, read
 from kvscope.checks import BOUND_KEY, CHANGES, Bound, Check, Kind, parse_bound, parse_comparison
 from kvscope.errors import UsageError, nearest
@@ -22,13 +23,14 @@ from kvscope.playbook_schema import (
     Provenance,
     RivalRule,
     Status,
+    Triage,
 )
 from kvscope.signals.registry import SHARE
 
 __all__ = ["Playbook", "load_all", "load_playbook", "shipped_dir"]
 
 _REQUIRED = ("schema", "id", "title", "status", "symptom", "cause", "tests")
-_KEYS = (*_REQUIRED, "compare", "rivals", "gain", "experiment", "fix", "notes", "thresholds")
+_KEYS = (*_REQUIRED, "triage", "compare", "rivals", "gain", "experiment", "fix", "notes", "thresholds")
 _SOURCES = ("measured", "vendor", "literature", "judgement")
 
 
@@ -56,11 +58,12 @@ def load_playbook(path: Path) -> Playbook:
         rivals=rivals,
         gain=_gain(top),
         experiment=_experiment(top),
-        fix=top.texts("fix"),
+        fix=read_fixes(top),
         tests=_tests(top),
         notes="; ".join(top.texts("notes")),
         thresholds=_thresholds(top, {check.name for check in named}),
         path=path,
+        triage=cast(Triage, top.choice("triage", get_args(Triage), "kernel")),
     )
 
 
@@ -94,8 +97,9 @@ def _compare(top: Authored) -> Compare | None:
     block = top.mapping("compare")
     if block is None:
         return None
-    block.only(("baseline", "current", "same"))
-    return Compare(block.text("baseline", ""), block.text("current", ""), block.texts("same"))
+    block.only(("baseline", "current", "same", "optional"))
+    optional = block.choice("optional", ("true", "false"), "false") == "true"
+    return Compare(block.text("baseline", ""), block.text("current", ""), block.texts("same"), optional)
 
 
 def _cause(top: Authored, compare: Compare | None) -> Cause:

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvscope.advice import Fix
 from kvscope.checks import Check
 
 SCHEMA = 1
 Status = Literal["trial", "stable", "retired"]
-GainKind = Literal["remove_share", "fit_more", "grow_batch", "read_less"]
+GainKind = Literal["remove_share", "fit_more", "grow_batch", "read_less", "undo_change", "nothing"]
+Triage = Literal["trust", "quality", "host", "transfer", "admission", "preemption", "prefix", "kernel", "load"]
+"""The order in which causes are asked for; it decides between findings that are equally strong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Compare:
     baseline: str = ""
     current: str = ""
     same: tuple[str, ...] = ()
+    optional: bool = False
+    """Judge the rule on one segment where there is no second; what compares is then unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +92,12 @@ class Playbook:
     rivals: tuple[RivalRule, ...]
     gain: GainRule | None
     experiment: ExperimentRule | None
-    fix: tuple[str, ...]
+    fix: tuple[Fix, ...]
     tests: tuple[tuple[str, tuple[str, ...]], ...]
     notes: str
     thresholds: dict[str, Provenance]
     path: Path
+    triage: Triage = "kernel"
 
     def checks(self) -> tuple[Check, ...]:
         """Every check of the rule but the predictions, symptom first."""

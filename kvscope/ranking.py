@@ -1,13 +1,15 @@
-"""The order of findings: strongest verdict, then largest gain; what another explains folds beneath it, and no two
-findings advise opposite actions.
+"""The order of findings: what says that numbers lie first, then the strongest verdict, then the largest gain; what
+another explains folds beneath it, and no two findings advise opposite actions.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 from kvscope.finding import VERDICT_ORDER, Finding
 from kvscope.knobs import opposite
+from kvscope.playbook_schema import Triage
 
 _SHOWN = ("confirmed", "likely", "possible")
 
@@ -26,10 +28,24 @@ def ranked(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...
     return _without_contradictions(shown)
 
 
-def _strength(finding: Finding) -> tuple[int, float, str]:
+Strength = tuple[bool, int, bool, float, int, str]
+_TRIAGE = ("", *get_args(Triage))
+
+
+def _strength(finding: Finding) -> Strength:
+    """Sort key, strongest first. A rival that a number keeps open weighs more than one that nobody measured."""
     gain = finding.gain
     worth = (gain.expected or gain.bound or 0.0) if gain else 0.0
-    return VERDICT_ORDER.index(finding.verdict), -worth, finding.id
+    lies = finding.triage == "trust" and finding.verdict in _SHOWN
+    disputed = any(rival.state == "open" for rival in finding.rivals)
+    return (
+        not lies,
+        VERDICT_ORDER.index(finding.verdict),
+        disputed,
+        -worth,
+        _TRIAGE.index(finding.triage),
+        finding.id,
+    )
 
 
 def _root(finding: Finding, by_id: dict[str, Finding]) -> str:
@@ -50,6 +66,7 @@ def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...
     for finding in findings:
         clash = ""
         steps = finding.experiment.set if finding.experiment and finding.verdict in _SHOWN else ()
+        steps = (*steps, *finding.turns)
         for knob, value in steps:
             said, by = advised.get(knob, (value, ""))
             if opposite(said, value):
@@ -57,7 +74,7 @@ def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...
         if clash:
             notices.append(clash)
             note = " ".join(part for part in (finding.notes, clash) if part)
-            finding = replace(finding, experiment=None, fix=(), notes=note)
+            finding = replace(finding, experiment=None, fix=(), turns=(), notes=note)
         else:
             advised.update({knob: (value, finding.id) for knob, value in steps if knob not in advised})
         kept.append(finding)

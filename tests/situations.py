@@ -140,7 +140,6 @@ QUIET: dict[str, Situation] = {
     "dense-unchanged": changed(QUIET_DENSE, QUIET_DENSE),
     "dense-low-load": changed(*[QUIET_DENSE.but(running=1, tokens_per_s=60.0, steps_per_s=60.0)] * 2),
     "dense-high-load": changed(BUSY, BUSY),
-    "full-pool-with-queue": changed(*[DENSE.but(cap=32, resident=3.6e8, assumed=3.7e8)] * 2),
     "tiered-unchanged": changed(TIERED, TIERED),
     "compression-that-pays": compared(QUIET_DENSE, BLOCK_KERNELS.but(waiting=0, running=6)),
     "one-segment": once(QUIET_DENSE),

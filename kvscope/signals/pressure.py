@@ -40,8 +40,16 @@ def preemptions_per_request(window: Window) -> Reading | Missing:
     help="Share of a request's time from first scheduling to first token.",
 )
 def prefill_e2e_share(window: Window) -> Reading | Missing:
-    tops, bottoms = window.counter("latency.prefill_time.sum"), window.counter("latency.e2e.sum")
-    return window.ratio(tops, bottoms, "ratio", "no request finished in this segment")
+    prefill, whole = mean_of(window, "latency.prefill_time", "s"), mean_of(window, "latency.e2e", "s")
+    if isinstance(prefill, Missing):
+        return prefill
+    if isinstance(whole, Missing):
+        return whole
+    if whole.value <= 0:
+        return Missing("requests are reported to take no time", "a source that reports latency.e2e")
+    share = prefill.value / whole.value
+    error = (prefill.error**2 + (share * whole.error) ** 2) ** 0.5 / whole.value
+    return Reading(share, error, "ratio", prefill.source, prefill.batches, prefill.samples)
 
 
 @signal(

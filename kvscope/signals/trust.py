@@ -78,9 +78,9 @@ def promised_metrics_absent(window: Window) -> Reading | Missing:
     known = [engine for engine in sorted(engines) if engine in PROMISED]
     if not known:
         return Missing("no engine whose page is known by heart", "a vLLM or SGLang page")
-    if not any(window.store.keys(metric) for engine in known for metric in PROMISED[engine]):
+    if not any(window.slices(metric) for engine in known for metric in PROMISED[engine]):
         return Missing("the page carries none of the engine's metrics", "the engine's own address")
-    absent = sorted({metric for engine in known for metric in PROMISED[engine] if not window.store.keys(metric)})
+    absent = sorted({metric for engine in known for metric in PROMISED[engine] if not window.slices(metric)})
     return Reading(float(len(absent)), 0.0, "metrics", f"measured: absent: {', '.join(absent) or 'none'}", 1, 1)
 
 

@@ -100,7 +100,7 @@ def replace_rival(rule: Playbook, name: str) -> Playbook:
     """The rule with one rival reading a signal that nobody supplies."""
     blinded = []
     for rival in rule.rivals:
-        checks = tuple(replace(check, signal="gpu_util_share", where="current") for check in rival.excluded_when)
+        checks = tuple(replace(check, signal="replica_ttft_ratio", where="current") for check in rival.excluded_when)
         blinded.append(replace(rival, excluded_when=checks) if rival.name == name else rival)
     return replace(rule, rivals=tuple(blinded))
 

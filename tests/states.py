@@ -1,0 +1,55 @@
+"""The recordings of the playbook library: each from steady states in ``tests/states/ID.yaml``, one per verdict.
+
+``python -m tests.states`` writes them anew. A file's keys: ``engine`` of the source, ``rows``, ``base`` (in every
+segment), ``before`` (the baseline's own values, where the rule compares), ``now`` (the current segment's own) and
+``verdicts``: what differs from ``now``, where null takes a metric away everywhere. ``confirmed`` and ``refuted`` differ
+in a third segment, the experiment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kvscope.recording import write_fixture
+from tests.steady import Steady, stream
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "tests" / "states"
+AFTERWARDS = ("confirmed", "refuted")
+
+
+def situations(path: Path) -> dict[str, list[Steady]]:
+    """Return the segments of every verdict of a file."""
+    stated: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    base, now = stated.get("base") or {}, stated.get("now") or {}
+    found = {}
+    for verdict, differs in stated["verdicts"].items():
+        differs = dict(differs or {})
+        tags = {str(key): str(value) for key, value in (differs.pop("tags", None) or {}).items()}
+        gone = {name: None for name, value in differs.items() if value is None}
+        segments = [Steady("before", {**base, **stated["before"], **gone})] if "before" in stated else []
+        if verdict in AFTERWARDS:
+            segments += [Steady("after", {**base, **now}), Steady("experiment", {**base, **now, **differs})]
+        else:
+            segments.append(Steady("after", {**base, **now, **differs}, tags))
+        found[verdict] = segments
+    return found
+
+
+def main() -> None:
+    """Write every recording."""
+    for path in sorted(FOLDER.glob("*.yaml")):
+        stated = yaml.safe_load(path.read_text(encoding="utf-8"))
+        engine = stated.get("engine", "any")
+        for seed, (verdict, segments) in enumerate(situations(path).items()):
+            items = stream(segments, rows=stated.get("rows", 12), seed=seed)
+            target = ROOT / "samples/recordings" / f"{path.stem}.{verdict}.jsonl"
+            source = {"kind": "ring", "engine": engine, "version": "1", "target": "synthetic"}
+            write_fixture(target, items, source=source, synthetic=True)
+
+
+if __name__ == "__main__":
+    main()
