@@ -33,10 +33,10 @@ def check_one(draw: random.Random, batch: int, longest: int, device: str) -> Non
     )  # fmt: skip
     work, worst = dense_list(made), 0.0
     for parts, planned in ((1, False), (draw.randint(2, 9), False), (1, True)):
-        if work.pairs * parts <= len(work.space.peaks):
+        if work.pairs * parts <= len(work.space.weight):
             worst = max(worst, check_attention(made, work, Launch(parts), BARS[dtype], planned=planned))
     keep = Keep(draw.choice((0.1, 0.25, 0.6)), sink_tokens=tokens, window_tokens=100, block_tokens=tokens)
-    chosen = check_selection(made, keep, Choice(warps=draw.choice((4, 8))))
+    chosen = check_selection(made, keep, Choice(draw.choice((64, 128)), draw.choice((4, 8))))
     worst = max(worst, check_attention(made, chosen, Launch(3), BARS[dtype]))
     name = f"{batch} x <= {longest}, {heads * group}/{heads} heads x {dim}, {tokens} tokens, {statistics}"
     print(f"ok {name}, {str(dtype)[6:]}, cold {cold}, evicted {gone}: {worst:.1e}", flush=True)

@@ -62,10 +62,11 @@ class Arena:
         return list(zip(views[::2], views[1::2], strict=True))
 
 
-def make_sets(pool: PagedPool, batch: int, context: int, count: int) -> list[Set]:
-    """Block order is random over the whole pool; each set owns its blocks."""
+def make_sets(pool: PagedPool, batch: int, context: int, count: int, *, shuffled: bool = True) -> list[Set]:
+    """Block order is random over the whole pool, or that of memory; each set owns its blocks."""
     shape, blocks = pool.geometry, context // TOKENS
-    order = torch.randperm(len(pool.place), device="cuda")[: count * batch * blocks].int().view(count, batch, blocks)
+    every = torch.randperm if shuffled else torch.arange
+    order = every(len(pool.place), device="cuda")[: count * batch * blocks].int().view(count, batch, blocks)
     keep = Keep(KEPT, sink_tokens=TOKENS, window_tokens=TOKENS, block_tokens=TOKENS)
     space, made = Workspace(shape, batch, "cuda"), []
     for table in order:

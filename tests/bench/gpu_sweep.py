@@ -6,18 +6,20 @@ import argparse
 import json
 import os
 from pathlib import Path
+from time import perf_counter
 
 import torch
 import triton
 import triton.language as tl
 
 from engine.kernels._cuda.attend import Launch, attend
+from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.select import Choice
 from engine.kernels._cuda.worklist import WorkList
 from tests.bench.gpu_rivals import sdpa_folded, sdpa_grouped
 from tests.bench.gpu_shapes import TOKENS, Arena, Set, make_sets
 from tests.bench.gpu_timing import copy_bandwidth, replayed, sets_for
-from tests.bench.gpu_variants import CHOICES, CUTS, SCALE, alternating, attention, cut, selection
+from tests.bench.gpu_variants import CHOICES, CUTS, MIXES, SCALE, alternating, attention, cut, selection
 
 SHAPES = [(batch, context) for batch in (1, 8, 64) for context in (2048, 16384, 65536)]
 
@@ -42,8 +44,6 @@ def sweep_shape(arena: Arena, batch: int, context: int, copy: float) -> dict[str
     pool = arena.pool(count * batch * context // TOKENS)
     sets = make_sets(pool, batch, context, count)
     found: dict[str, object] = {}
-    for how in CHOICES:
-        found[f"select u{how.units} w{how.warps} s{how.stages}"] = replayed(selection(sets, pool, how), replays=5)
     for dense in (False, True):
         work = sets[0].dense if dense else sets[0].sparse
         bytes_read = work.bytes_read(pool)
@@ -53,12 +53,9 @@ def sweep_shape(arena: Arena, batch: int, context: int, copy: float) -> dict[str
             us = replayed(attention(some, pool, launch, dense=dense), least=least_for(bytes_read), replays=5)
             name = f"{'dense' if dense else 'sparse'} w{warps} s{stages} p{programs} ({launch.parts})"
             found[name] = (us, bytes_read / us / 1e-6 / copy)
-    for parts in (1, 2, 4, 8) if batch * context <= 2048 else ():
-        for warps in (4, 8):
-            found[f"sparse w{warps} s3 parts {parts}"] = replayed(
-                attention(sets, pool, Launch(parts, warps), dense=False), replays=5
-            )
-    found.update(chains(sets, pool, cut(sets[0].sparse, 4, 3, 264), cut(sets[0].sparse, 4, 3, 264, dependent=True)))
+    found.update(chains(sets, pool, cut(sets[0].sparse, 2, 3, 264)))
+    if (batch, context) == (8, 65536):
+        found.update(ordered(arena, batch, context, count))
     packed = arena.packed(batch, context, max(1, count // 4))
     for name, rival in (("sdpa grouped", sdpa_grouped), ("sdpa folded", sdpa_folded)):
         calls = [lambda s=s, kv=kv, f=rival: f(s.q, *kv) for s, kv in zip(sets, packed, strict=False)]
@@ -66,18 +63,25 @@ def sweep_shape(arena: Arena, batch: int, context: int, copy: float) -> dict[str
     return found
 
 
-def chains(sets: list[Set], pool: object, plain: Launch, dependent: Launch) -> dict[str, object]:
+def chains(sets: list[Set], pool: PagedPool, launch: Launch) -> dict[str, object]:
+    """Selection before attention, less attention alone: what it costs when its input is not in the L2."""
+    alone = attention(sets, pool, launch, dense=False)
+    for call in selection(sets, pool, CHOICES[0]):
+        call()
+    base = replayed(alone, replays=5)
     found: dict[str, object] = {}
-    for name, launch, how in (
-        ("plain", plain, Choice()),
-        ("dependent", dependent, Choice(dependent=True)),
-        ("plain w4", plain, Choice(warps=4)),
-    ):
-        found[f"chain {name}"] = replayed(
-            alternating(selection(sets, pool, how), attention(sets, pool, launch, dense=False)), replays=5
-        )
-    found["sparse dependent"] = replayed(attention(sets, pool, dependent, dense=False), replays=5)
+    for how in CHOICES:
+        both = replayed(alternating(selection(sets, pool, how), alone), replays=5)
+        found[f"select u{how.units} w{how.warps}"] = both - base
+        found[f"chain u{how.units} w{how.warps}"] = both
     return found
+
+
+def ordered(arena: Arena, batch: int, context: int, count: int) -> dict[str, object]:
+    """The same with blocks in the order of memory."""
+    pool = arena.pool(count * batch * context // TOKENS)
+    sets = make_sets(pool, batch, context, count, shuffled=False)
+    return {"dense in order": replayed(attention(sets, pool, cut(sets[0].dense, 2, 3, 264), dense=True), least=4)}
 
 
 def sweep_mixed(arena: Arena, batch: int, context: int) -> dict[str, object]:
@@ -93,15 +97,12 @@ def sweep_mixed(arena: Arena, batch: int, context: int) -> dict[str, object]:
     pool.place[frozen] = -2 - pool.place[frozen]
     sets = make_sets(pool, batch, context, count)
     found: dict[str, object] = {"bytes": [sets[0].dense.bytes_read(pool), hot[0].dense.bytes_read(pool)]}
-    for programs, stages, cold_stages in (
-        (264, 3, 3), (264, 3, 4), (264, 3, 5), (396, 3, 4), (528, 3, 4), (264, 4, 6), (396, 3, 3), (528, 2, 3),
-    ):  # fmt: skip
-        parts = cut(sets[0].dense, 4, stages, programs).parts
-        launch = Launch(parts, 4, stages, cold_stages)
-        found[f"mixed p{programs} s{stages} c{cold_stages}"] = replayed(
+    for warps, stages, cold_stages, programs in MIXES:
+        launch = cut(sets[0].dense, warps, stages, programs, cold_stages)
+        found[f"mixed w{warps} s{stages} c{cold_stages} p{programs}"] = replayed(
             attention(sets, pool, launch, dense=True), replays=5
         )
-    found["all hot"] = replayed(attention(hot, arena.pool(count * blocks), Launch(4), dense=True), replays=5)
+    found["all hot"] = replayed(attention(hot, arena.pool(count * blocks), Launch(4, 2, 3), dense=True), replays=5)
     return found
 
 
@@ -109,9 +110,8 @@ def compile_share(index: int, of: int) -> None:
     """Compile every `of`-th variant, into Triton's cache on disk."""
     arena = Arena(8 * 1024)
     jobs: list[object] = [Launch(2, warps, stages) for warps, stages in sorted({c[:2] for c in CUTS})]
-    jobs += [Launch(2, dependent=True)]
-    jobs += [("cold", Launch(2, 4, s, c)) for s, c in ((3, 3), (3, 4), (3, 5), (4, 6), (2, 3))]
-    jobs += [(how, context) for how in [*CHOICES, Choice(dependent=True)] for context in (2048, 16384, 65536)]
+    jobs += [("cold", Launch(2, *mix)) for mix in sorted({mix[:3] for mix in MIXES})]
+    jobs += [(how, context) for how in CHOICES for context in (2048, 16384, 65536)]
     for job in jobs[index::of]:
         if isinstance(job, tuple) and isinstance(job[0], Choice):
             pool = arena.pool(job[1] // TOKENS)
@@ -142,7 +142,9 @@ def main() -> None:
     rows["floor"] = [replayed([lambda n=n: nothing[(n,)](nil)] * 64) for n in (1, 264)]
     out = Path(os.environ.get("OUT", ".")) / "sweep.json"
     for batch, context in SHAPES:
+        began = perf_counter()
         rows[f"{batch}x{context}"] = sweep_shape(arena, batch, context, copy)
+        print(f"{batch}x{context}: {perf_counter() - began:.0f} s", flush=True)
         out.write_text(json.dumps(rows))
     rows["mixed 8x16384"] = sweep_mixed(arena, 8, 16384)
     out.write_text(json.dumps(rows))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
-import torch
-
 from engine.kernels._cuda.attend import Launch, attend
 from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.select import Choice
@@ -16,14 +14,22 @@ from tests.bench.gpu_shapes import Set
 SCALE = 128**-0.5
 # warps, stages, programs
 CUTS = [
-    *product((4,), (3,), (132, 264, 396, 528, 792)),
-    *product((4,), (4,), (132, 264, 396, 528)),
-    *product((4,), (2,), (528, 660)),
-    *product((8,), (4,), (132, 264)),
-    *product((8,), (3,), (264, 396)),
-    *product((2,), (3,), (264, 396)),
+    *product((2,), (3, 4), (264,)),
+    *product((2,), (3,), (396,)),
+    *product((2,), (2,), (528, 660)),
+    *product((4,), (2,), (528,)),
+    *product((4,), (3,), (264, 396)),
+    *product((4,), (4,), (132, 264)),
 ]
-CHOICES = [Choice(units, warps, stages) for units, warps, stages in product((64, 128), (4, 8), (3, 4))]
+CHOICES = [Choice(units, warps) for units, warps in product((64, 128, 256), (4, 8))]
+# warps, stages hot, stages cold, programs
+MIXES = [
+    *product((4,), (3,), (3,), (264, 396)),
+    *product((4,), (2,), (2, 3), (264, 396, 528)),
+    *product((2,), (2, 3), (2, 3), (264, 396)),
+    *product((2,), (2,), (2,), (528,)),
+    *product((4,), (3,), (4,), (264,)),
+]
 
 Calls = list[Callable[[], object]]
 
@@ -46,10 +52,6 @@ def alternating(first: Calls, second: Calls) -> Calls:
     return [lambda a=a, b=b: both(a, b) for a, b in zip(first, second, strict=True)]
 
 
-def cut(work: WorkList, warps: int, stages: int, programs: int, *, dependent: bool = False) -> Launch:
+def cut(work: WorkList, warps: int, stages: int, programs: int, cold_stages: int = 3) -> Launch:
     pages = int(work.counts.sum(0).max())
-    return Launch(parts_for(work.pairs, pages, programs), warps, stages, dependent=dependent)
-
-
-def flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double().flatten()
+    return Launch(parts_for(work.pairs, pages, programs), warps, stages, cold_stages)

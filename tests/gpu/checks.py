@@ -30,7 +30,7 @@ def check_attention(made: Case, work: WorkList, launch: Launch, tolerance: float
     for _ in range(2):
         out = torch.full_like(made.q, torch.nan)
         work.space.part.fill_(torch.nan)
-        work.space.peaks.fill_(torch.nan)
+        work.space.weight.fill_(torch.nan)
         attend(made.q, out, made.pool, work, scale, launch, plan)
         assert int(work.space.done.abs().sum()) == 0, "a counter was not reset"
         error = difference(out, expected)

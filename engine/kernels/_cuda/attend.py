@@ -19,7 +19,7 @@ from engine.kernels._cuda.worklist import WorkList
 
 LOG2_E = 1.4426950408889634
 # Parts joined at a time: all their loads are in flight together.
-STEP = 8
+STEP = 16
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -61,72 +61,73 @@ def read_cold(
     mine, top, weights, acc, cold, scales, entry, count, part, parts, scale,
     DIM: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scales are per token: K's multiply scores, V's multiply weights, so that int8 goes into the product as it is."""
-    slots, columns = tl.arange(0, TOKENS), tl.arange(0, DIM)
-    k_tile = slots[:, None] * DIM + columns[None, :]
-    v_tile = columns[:, None] * TOKENS + slots[None, :]
-    page = tl.load(entry)
-    rounds = (count - part + parts - 1) // parts
-    for i in tl.range(0, rounds, num_stages=STAGES):
-        following = tl.load(entry + (i + 1) * parts)
-        base = cold + page.to(tl.int64) * (2 * TOKENS * DIM)
-        k = tl.load(base + k_tile)
-        v = tl.load(base + TOKENS * DIM + v_tile)
-        k_scale = tl.load(scales + page * (2 * TOKENS) + slots)
-        v_scale = tl.load(scales + page * (2 * TOKENS) + TOKENS + slots)
+    """Two pages a round, as many bytes as one hot page: the round's fixed cost is then the same.
+
+    Scales are per token: K's multiply scores, V's multiply weights, so that int8 goes into the product as it is.
+    """
+    slots, columns = tl.arange(0, 2 * TOKENS), tl.arange(0, DIM)
+    second, slot = slots >= TOKENS, slots % TOKENS
+    page, other_page = tl.load(entry), tl.load(entry + parts)
+    own = (count - part + parts - 1) // parts
+    for i in tl.range(0, (own + 1) // 2, num_stages=STAGES):
+        ahead = entry + (2 * i + 2) * parts
+        following, other_following = tl.load(ahead), tl.load(ahead + parts)
+        there = slots < tl.minimum(own - 2 * i, 2) * TOKENS
+        at = tl.where(second, other_page, page)
+        base = at.to(tl.int64) * (2 * TOKENS * DIM)
+        k = tl.load(cold + (base + slot * DIM)[:, None] + columns[None, :], mask=there[:, None], other=0)
+        v_at = cold + (base + TOKENS * DIM + slot)[None, :] + columns[:, None] * TOKENS
+        v = tl.load(v_at, mask=there[None, :], other=0)
+        k_scale = tl.load(scales + at * (2 * TOKENS) + slot, mask=there, other=0.0)
+        v_scale = tl.load(scales + at * (2 * TOKENS) + TOKENS + slot, mask=there, other=0.0)
         s = tl.dot(mine, tl.trans(k.to(kind)), input_precision=PRECISION).to(tl.float32) * k_scale[None, :]
+        s = tl.where(there[None, :], s, -float("inf"))
         top, weights, acc, weight = fold(s, top, weights, acc, scale)
         acc = tl.dot((weight * v_scale[None, :]).to(kind), tl.trans(v.to(kind)), acc, input_precision=PRECISION)
-        page = following
+        page, other_page = following, other_following
     return top, weights, acc
 
 
 @triton.jit
 def join_parts(
-    part_at, peaks, totals, out_at, first, parts, scale,
+    part_at, weight_at, out_at, first, parts,
     GROUP: tl.constexpr, LANES: tl.constexpr, DIM: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    """Write the pair's result from its parts in slots first.. first + parts; zeros where no page was read."""
-    lanes, columns = tl.arange(0, LANES), tl.arange(0, DIM)
-    top = tl.full([LANES], -1e30, tl.float32)
-    sums = tl.zeros([LANES], tl.float32)
+    """Write the pair's result from its parts in slots first.. first + parts; zeros where no page was read.
+
+    Every value is kept once per output element: threads exchange nothing, and STEP parts are in flight together.
+    """
+    lanes, columns = tl.arange(0, LANES)[:, None], tl.arange(0, DIM)[None, :]
+    real = (lanes < GROUP) & (columns < DIM)
+    own = first * (GROUP * DIM) + lanes * DIM + columns
+    top = tl.full([LANES, DIM], -1e30, tl.float32)
+    sums = tl.zeros([LANES, DIM], tl.float32)
     acc = tl.zeros([LANES, DIM], tl.float32)
     for start in range(0, parts, STEP):
-        slot = start + tl.arange(0, STEP)
-        there = (slot < parts)[:, None] & (lanes < GROUP)[None, :]
-        at = (first + slot)[:, None] * GROUP + lanes[None, :]
-        peak = tl.load(peaks + at, mask=there, other=-1e30, cache_modifier=".cg")
-        total = tl.load(totals + at, mask=there, other=0.0, cache_modifier=".cg")
-        part = tl.load(
-            part_at + at[:, :, None] * DIM + columns[None, None, :], mask=there[:, :, None], other=0.0,
-            cache_modifier=".cg",
-        )  # fmt: skip
-        higher = tl.maximum(top, tl.max(peak, 0))
-        shrink = tl.exp2((top - higher) * scale)
-        share = tl.exp2((peak - higher[None, :]) * scale)
-        sums = sums * shrink + tl.sum(total * share, 0)
-        acc = acc * shrink[:, None] + tl.sum(part * share[:, :, None], 0)
-        top = higher
-    acc = acc / tl.where(sums == 0.0, 1.0, sums)[:, None]
-    tl.store(
-        out_at + lanes[:, None] * DIM + columns[None, :], acc.to(out_at.dtype.element_ty),
-        mask=(lanes < GROUP)[:, None],
-    )  # fmt: skip
+        for step in tl.static_range(STEP):
+            there = real & (columns * 0 + start + step < parts)
+            at = own + (start + step) * (GROUP * DIM)
+            weight = tl.load(weight_at + at, mask=there, other=-1e30, cache_modifier=".cg")
+            part = tl.load(part_at + at, mask=there, other=0.0, cache_modifier=".cg")
+            higher = tl.maximum(top, weight)
+            old, new = tl.exp2(top - higher), tl.exp2(weight - higher)
+            sums = sums * old + new
+            acc = acc * old + part * new
+            top = higher
+    # A weight of -1e30 is no page at all: such parts add 1 each to `sums` where there is nothing else, and zeros.
+    tl.store(out_at + lanes * DIM + columns, (acc / sums).to(out_at.dtype.element_ty), mask=real)
 
 
 @triton.jit(do_not_specialize=["pairs", "capacity", "parts"])
 def attend_pages(
-    q, out, hot, cold, scales, pages, counts, tail, plan, part_at, peaks, totals, done,
+    q, out, hot, cold, scales, pages, counts, tail, plan, part_at, weight_at, done,
     scale, heads, pairs, capacity, parts,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     PLANNED: tl.constexpr, COLD: tl.constexpr, STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
-    STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+    STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """q, out [pairs, GROUP, DIM]. `scale` includes log2(e). `plan` int32 [programs, 4] replaces `parts` if PLANNED."""
     program = tl.program_id(0)
-    if DEPENDENT:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
     if PLANNED:
         pair, part = tl.load(plan + program * 4), tl.load(plan + program * 4 + 1)
         parts, first = tl.load(plan + program * 4 + 2), tl.load(plan + program * 4 + 3)
@@ -148,26 +149,29 @@ def attend_pages(
         mine, top, weights, acc, hot, entry, tl.load(counts + pair), part, parts, tl.load(tail + pair // heads), scale,
         DIM, TOKENS, STAGES, kind, PRECISION,
     )  # fmt: skip
+    sums = tl.sum(weights, 1)
     if COLD:
+        hot_top = top
+        weights = tl.zeros([ROWS, 2 * TOKENS], tl.float32)
         top, weights, acc = read_cold(
             mine, top, weights, acc, cold, scales, pages + (pair + pairs).to(tl.int64) * capacity + part,
             tl.load(counts + pairs + pair), part, parts, scale, DIM, TOKENS, COLD_STAGES, kind, PRECISION,
         )  # fmt: skip
-    sums = tl.sum(weights, 1)
+        sums = sums * tl.exp2((hot_top - top) * scale) + tl.sum(weights, 1)
+    acc = acc / tl.where(sums == 0.0, 1.0, sums)[:, None]
     if parts == 1:
-        acc = acc / tl.where(sums == 0.0, 1.0, sums)[:, None]
         own = out + (pair * GROUP + rows[:, None]) * DIM + columns[None, :]
         tl.store(own, acc.to(out.dtype.element_ty), mask=real)
     else:
-        at = (first + part) * GROUP + rows
-        tl.store(peaks + at, top, mask=rows < GROUP)
-        tl.store(totals + at, sums, mask=rows < GROUP)
-        tl.store(part_at + at[:, None] * DIM + columns[None, :], acc, mask=real)
+        at = ((first + part) * GROUP + rows[:, None]) * DIM + columns[None, :]
+        weight = tl.where(sums == 0.0, -1e30, top * scale + tl.log2(tl.where(sums == 0.0, 1.0, sums)))
+        tl.store(part_at + at, acc, mask=real)
+        tl.store(weight_at + at, weight[:, None] + tl.zeros([ROWS, DIM], tl.float32), mask=real)
         tl.debug_barrier()
         before = tl.atomic_add(done + pair, 1, sem="acq_rel", scope="gpu")
         if before == parts - 1:
             tl.store(done + pair, 0)
-            join_parts(part_at, peaks, totals, out + pair * GROUP * DIM, first, parts, scale, GROUP, LANES, DIM, STEP)
+            join_parts(part_at, weight_at, out + pair * GROUP * DIM, first, parts, GROUP, LANES, DIM, STEP)
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,6 @@ class Launch:
     warps: int = 4
     stages: int = 3
     cold_stages: int = 4
-    dependent: bool = False
 
 
 def attend(
@@ -196,17 +199,17 @@ def attend(
     """
     shape, space = pool.geometry, work.space
     programs = work.pairs * launch.parts if plan is None else len(plan)
-    if programs > len(space.peaks):
-        raise ValueError(f"attend: {programs} programs, expected at most {len(space.peaks)}")
+    if programs > len(space.part):
+        raise ValueError(f"attend: {programs} programs, expected at most {len(space.part)}")
     lanes = triton.next_power_of_2(shape.group)
     attend_pages[(programs,)](
         q, out, pool.hot, pool.cold, pool.scales, work.pages, work.counts, work.tail,
-        space.done if plan is None else plan, space.part, space.peaks, space.totals, space.done,
+        space.done if plan is None else plan, space.part, space.weight, space.done,
         scale * LOG2_E, shape.kv_heads, work.pairs, work.capacity, launch.parts,
         GROUP=shape.group, LANES=lanes, ROWS=max(16, lanes), DIM=shape.head_dim, TOKENS=shape.block_tokens,
         PLANNED=plan is not None, COLD=len(pool.cold) > 0, STAGES=launch.stages,
         COLD_STAGES=launch.cold_stages, STEP=STEP,
-        UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", DEPENDENT=launch.dependent,
-        num_warps=launch.warps, **({"launch_pdl": True} if launch.dependent else {}),
+        UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        num_warps=launch.warps,
     )  # fmt: skip
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -16,6 +17,11 @@ def bucket_for(requests: int) -> int:
         if requests <= bucket:
             return bucket
     raise ValueError(f"graphs: {requests} requests, expected at most {BUCKETS[-1]}")
+
+
+def compiled(*kernels: Any) -> int:
+    """How many variants of these Triton kernels this process has compiled or loaded: it must not grow after warm-up."""
+    return sum(len(held[0]) for kernel in kernels for held in kernel.device_caches.values())
 
 
 class StepGraphs:

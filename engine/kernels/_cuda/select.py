@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
-"""Selection in one launch: a program scores one pair's blocks, finds the k best and lists their pages.
+"""Selection in one launch: programs score a pair's blocks, and the last to finish finds the best and lists their pages.
 
 A pair is one (request, kv head). The threshold is found by cutting the range of scores into sixteen again and again,
 until k scores lie above it: exact, ties to the first block. Sinks and window are read whatever they score.
@@ -21,35 +21,31 @@ from engine.kernels._cuda.worklist import WorkList
 
 @triton.jit
 def score_units(
-    q, reps, ids, scores, units, head, heads,
+    q, reps, ids, scores, first, units, head, heads,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, SUBS: tl.constexpr, BOUNDS: tl.constexpr,
-    UNITS: tl.constexpr, STAGES: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
+    UNITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write the score of each sub-block for the best query of the group: q.mean, or the upper bound of q.k."""
-    rows, columns, lanes = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, UNITS)
+    """Write the score of UNITS sub-blocks from `first` for the best query of the group: q.mean, or the bound of q.k."""
+    rows, columns = tl.arange(0, ROWS), tl.arange(0, DIM)
     real = (rows < GROUP)[:, None]
+    unit = first + tl.arange(0, UNITS)
+    there = unit < units
+    block = tl.load(ids + unit // SUBS, mask=there, other=0)
     mine = tl.load(q + rows[:, None] * DIM + columns[None, :], mask=real, other=0.0)
     kind: tl.constexpr = tl.float32 if UPCAST else mine.dtype
     mine = mine.to(kind)
-    up, down = tl.maximum(mine, 0.0).to(kind), tl.minimum(mine, 0.0).to(kind)
-    block = tl.load(ids + lanes // SUBS, mask=lanes < units, other=0)
-    for start in tl.range(0, units, UNITS, num_stages=STAGES):
-        ahead = start + UNITS + lanes
-        following = tl.load(ids + ahead // SUBS, mask=ahead < units, other=0)
-        unit = start + lanes
-        there = unit < units
-        row = (block.to(tl.int64) * heads + head) * SUBS + unit % SUBS
-        if BOUNDS:
-            at = reps + row[:, None] * (2 * DIM) + columns[None, :]
-            low = tl.load(at, mask=there[:, None], other=0.0).to(kind)
-            high = tl.load(at + DIM, mask=there[:, None], other=0.0).to(kind)
-            s = tl.dot(down, tl.trans(low), input_precision=PRECISION).to(tl.float32)
-            s = tl.dot(up, tl.trans(high), s, input_precision=PRECISION)
-        else:
-            mean = tl.load(reps + row[:, None] * DIM + columns[None, :], mask=there[:, None], other=0.0).to(kind)
-            s = tl.dot(mine, tl.trans(mean), input_precision=PRECISION).to(tl.float32)
-        tl.store(scores + unit, tl.max(tl.where(real, s, -float("inf")), 0), mask=there)
-        block = following
+    row = (block.to(tl.int64) * heads + head) * SUBS + unit % SUBS
+    if BOUNDS:
+        at = reps + row[:, None] * (2 * DIM) + columns[None, :]
+        low = tl.load(at, mask=there[:, None], other=0.0).to(kind)
+        high = tl.load(at + DIM, mask=there[:, None], other=0.0).to(kind)
+        up, down = tl.maximum(mine, 0.0).to(kind), tl.minimum(mine, 0.0).to(kind)
+        s = tl.dot(down, tl.trans(low), input_precision=PRECISION).to(tl.float32)
+        s = tl.dot(up, tl.trans(high), s, input_precision=PRECISION)
+    else:
+        mean = tl.load(reps + row[:, None] * DIM + columns[None, :], mask=there[:, None], other=0.0).to(kind)
+        s = tl.dot(mine, tl.trans(mean), input_precision=PRECISION).to(tl.float32)
+    tl.store(scores + unit, tl.max(tl.where(real, s, -float("inf")), 0), mask=there)
 
 
 @triton.jit
@@ -72,37 +68,20 @@ def threshold(keys, k, total):
     return low.to(tl.int32), at_low, at_high
 
 
-@triton.jit(do_not_specialize=["sinks", "pairs", "table_stride", "capacity"])
-def choose_pages(
-    q, table, lens, wanted, window, place, reps, scores, pages, counts, tail,
-    sinks, heads, pairs, table_stride, capacity,
-    GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr,
-    BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr, STAGES: tl.constexpr,
-    UPCAST: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+@triton.jit
+def list_best(
+    scores, held_at, pages, cold_pages, count, cold_count, blocks, want, sinks, window,
+    SUBS: tl.constexpr, CAP: tl.constexpr, COLD: tl.constexpr,
 ):  # fmt: skip
-    """Program (pair). Writes its lists, hot and cold, each ascending; the block being written is the last hot entry."""
-    pair = tl.program_id(0)
-    request, head = pair // heads, pair % heads
-    if DEPENDENT:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
-    context, want, first = tl.load(lens + request), tl.load(wanted + request), tl.load(window + request)
-    blocks = tl.cdiv(context, TOKENS)
+    """Write one pair's lists, hot and cold, each ascending, from its scores and places."""
     spot = tl.arange(0, CAP)
-    ids = table + request * table_stride
-    mine = tl.load(ids + spot, mask=spot < blocks, other=0)
-    held = tl.load(place + mine * heads + head, mask=spot < blocks, other=-1)
-    at = scores + pair.to(tl.int64) * (CAP * SUBS)
-    score_units(
-        q + pair * GROUP * DIM, reps, ids, at, blocks * SUBS, head, heads,
-        GROUP, ROWS, DIM, SUBS, BOUNDS, UNITS, STAGES, UPCAST, PRECISION,
-    )  # fmt: skip
-    tl.debug_barrier()
     units = spot[:, None] * SUBS + tl.arange(0, SUBS)[None, :]
-    score = tl.max(tl.load(at + units, mask=units < blocks * SUBS, other=-float("inf")), 1)
+    score = tl.load(scores + units, mask=units < blocks * SUBS, other=-float("inf"), cache_modifier=".cg")
+    held = tl.load(held_at + spot, mask=spot < blocks, other=-1, cache_modifier=".cg")
+    score = tl.max(score, 1)
     live = held != -1
-    forced = live & ((spot < sinks) | (spot >= first))
-    rival = live & (spot >= sinks) & (spot < first)
+    forced = live & ((spot < sinks) | (spot >= window))
+    rival = live & (spot >= sinks) & (spot < window)
     bits = score.to(tl.int32, bitcast=True)
     keys = tl.where(rival, tl.maximum(bits ^ ((bits >> 31) & 0x7FFFFFFF), -2147483647), -2147483648)
     both = tl.sum(forced.to(tl.int32) + (rival.to(tl.int32) << 16), 0)
@@ -115,33 +94,66 @@ def choose_pages(
     tie = rival & (keys == low)
     one = above.to(tl.int32) + (tie.to(tl.int32) << 16)
     before = tl.cumsum(one, 0) - one
-    ahead = tl.minimum(before >> 16, need)
     chosen = above | (tie & ((before >> 16) < need))
-    number = (before & 0xFFFF) + ahead
+    number = (before & 0xFFFF) + tl.minimum(before >> 16, need)
     if COLD:
         frozen = chosen & (held < -1)
-        warm = chosen & (held >= 0)
         cold_number = tl.cumsum(frozen.to(tl.int32), 0) - frozen.to(tl.int32)
         n_cold = tl.sum(frozen.to(tl.int32), 0)
-        tl.store(pages + pair * capacity + number - cold_number, held, mask=warm)
-        tl.store(pages + (pairs + pair) * capacity + cold_number, -2 - held, mask=frozen)
-        tl.store(counts + pair, certain + k - n_cold)
-        tl.store(counts + pairs + pair, n_cold)
+        tl.store(pages + number - cold_number, held, mask=chosen & (held >= 0))
+        tl.store(cold_pages + cold_number, -2 - held, mask=frozen)
+        tl.store(count, certain + k - n_cold)
+        tl.store(cold_count, n_cold)
     else:
-        tl.store(pages + pair * capacity + number, held, mask=chosen)
-        tl.store(counts + pair, certain + k)
-    if head == 0:
-        tl.store(tail + request, (context - 1) % TOKENS + 1)
+        tl.store(pages + number, held, mask=chosen)
+        tl.store(count, certain + k)
+
+
+@triton.jit(do_not_specialize=["sinks", "pairs", "table_stride", "capacity", "splits"])
+def choose_pages(
+    q, table, lens, wanted, window, place, reps, scores, held_at, done, pages, counts, tail,
+    sinks, heads, pairs, table_stride, capacity, splits,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr,
+    BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr,
+    UPCAST: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Program (pair, split): scores UNITS sub-blocks; the pair's last to finish chooses and writes its lists."""
+    pair, part = tl.program_id(0) // splits, tl.program_id(0) % splits
+    request, head = pair // heads, pair % heads
+    context, want, first = tl.load(lens + request), tl.load(wanted + request), tl.load(window + request)
+    blocks = tl.cdiv(context, TOKENS)
+    parts = tl.maximum(tl.cdiv(blocks * SUBS, UNITS), 1)
+    if part >= parts:
+        return
+    ids = table + request * table_stride
+    score_at = scores + pair.to(tl.int64) * (CAP * SUBS)
+    place_at = held_at + pair.to(tl.int64) * CAP
+    spot = part * (UNITS // SUBS) + tl.arange(0, UNITS // SUBS)
+    there = spot < blocks
+    held = tl.load(place + tl.load(ids + spot, mask=there, other=0) * heads + head, mask=there, other=-1)
+    tl.store(place_at + spot, held, mask=there)
+    score_units(
+        q + pair * GROUP * DIM, reps, ids, score_at, part * UNITS, blocks * SUBS, head, heads,
+        GROUP, ROWS, DIM, SUBS, BOUNDS, UNITS, UPCAST, PRECISION,
+    )  # fmt: skip
+    tl.debug_barrier()
+    before = tl.atomic_add(done + pair, 1, sem="acq_rel", scope="gpu")
+    if before == parts - 1:
+        tl.store(done + pair, 0)
+        list_best(
+            score_at, place_at, pages + pair.to(tl.int64) * capacity, pages + (pairs + pair).to(tl.int64) * capacity,
+            counts + pair, counts + pairs + pair, blocks, want, sinks, first, SUBS, CAP, COLD,
+        )  # fmt: skip
+        if head == 0:
+            tl.store(tail + request, (context - 1) % TOKENS + 1)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """How to run it: representatives to a tile, warps, tiles in flight."""
+    """How to run it: sub-blocks to a program, and warps."""
 
     units: int = 64
-    warps: int = 8
-    stages: int = 4
-    dependent: bool = False
+    warps: int = 4
 
 
 class Chooser:
@@ -156,11 +168,14 @@ class Chooser:
         if max_blocks >= 1 << 15:
             raise ValueError(f"selection: {max_blocks} blocks to a request, expected fewer than {1 << 15}")
         self.keep = keep
+        self.blocks = max_blocks
         self.capacity = max(16, triton.next_power_of_2(max_blocks))
         self.wanted = torch.zeros(requests, dtype=torch.int32, device=device)
         self.window = torch.zeros(requests, dtype=torch.int32, device=device)
-        units = requests * shape.kv_heads * self.capacity * shape.subs_per_block
-        self.scores = torch.zeros(units, device=device)
+        pairs = requests * shape.kv_heads
+        self.scores = torch.zeros(pairs * self.capacity * shape.subs_per_block, device=device)
+        self.held = torch.zeros(pairs * self.capacity, dtype=torch.int32, device=device)
+        self.done = torch.zeros(pairs, dtype=torch.int32, device=device)
 
     def plan(self, lens: list[int]) -> None:
         """What each request may read, from its length on the host."""
@@ -173,11 +188,13 @@ class Chooser:
         """q [requests, q_heads, d], table int32 [requests, blocks], lens int32 [requests] -> the lists of `work`."""
         shape = pool.geometry
         rows = max(16, triton.next_power_of_2(shape.group))
-        choose_pages[(work.pairs,)](
-            q, table, lens, self.wanted, self.window, pool.place, pool.reps, self.scores, work.pages, work.counts,
-            work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, table.stride(0), work.capacity,
+        units = max(how.units, shape.subs_per_block)
+        splits = max(1, -(-self.blocks * shape.subs_per_block // units))
+        choose_pages[(work.pairs * splits,)](
+            q, table, lens, self.wanted, self.window, pool.place, pool.reps, self.scores, self.held, self.done,
+            work.pages, work.counts, work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, table.stride(0),
+            work.capacity, splits,
             GROUP=shape.group, ROWS=rows, DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block,
-            BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=how.units, COLD=len(pool.cold) > 0,
-            STAGES=how.stages, UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-            DEPENDENT=how.dependent, num_warps=how.warps, **({"launch_pdl": True} if how.dependent else {}),
+            BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units, COLD=len(pool.cold) > 0,
+            UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", num_warps=how.warps,
         )  # fmt: skip

@@ -18,15 +18,15 @@ LEAST_SLOTS = 2048
 class Workspace:
     """Where the parts of a pair wait until the last program to finish joins them; `done` counts them, back to zero.
 
-    Calls on one stream share it. `part` float32 [slots, group, d], `peaks` and `totals` [slots, group].
+    Calls on one stream share it. `part` and `weight` (log2 of the softmax's sum, the same along d) are float32
+    [slots, group, d].
     """
 
     def __init__(self, geometry: KVGeometry, requests: int, device: str | torch.device) -> None:
         pairs = requests * geometry.kv_heads
         slots = max(LEAST_SLOTS, 4 * pairs)
         self.part = torch.zeros(slots, geometry.group, geometry.head_dim, device=device)
-        self.peaks = torch.zeros(slots, geometry.group, device=device)
-        self.totals = torch.zeros(slots, geometry.group, device=device)
+        self.weight = torch.zeros(slots, geometry.group, geometry.head_dim, device=device)
         self.done = torch.zeros(pairs, dtype=torch.int32, device=device)
 
 
