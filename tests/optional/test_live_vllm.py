@@ -202,6 +202,9 @@ def test_a_restart_in_the_middle_of_a_recording_makes_no_wrong_rate(start: Start
     path = tmp_path / "restart.db"
     command = [sys.executable, "-m", "kvscope", "record", f"127.0.0.1:{first.port}", "-o", str(path)]
     recording = subprocess.Popen([*command, "--duration", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not path.exists():
+        assert recording.poll() is None, recording.communicate()[1].decode()
+        time.sleep(0.2)
     began = time.monotonic()
     tokens = first.load(requests=16, length=64, tokens=64, clients=4)
     ring = find_rings()[0]
