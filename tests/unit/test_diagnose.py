@@ -115,7 +115,6 @@ class TestMissing:
         found = diagnosed(live([Stretch("now", bare)]))
         assert found.findings == ()
         assert "hit_rate_over_target" in {one.signal for one in found.unknown}
-        assert "kv_usage_ratio" not in {one.signal for one in found.unknown}, "nothing waits: nobody needs it"
 
     def test_an_empty_store_is_not_enough_data(self) -> None:
         with pytest.raises(NotEnoughData, match="not a single sample"):
