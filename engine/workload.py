@@ -25,7 +25,7 @@ SYSTEM_TOKENS = 32
 """A conversation's first tokens, which stand for its system prompt."""
 LONG_TAIL = ((8, 0.7), (2, 0.2), (1, 0.1))
 """The article's mix (§6.4): divisor of the document's length, share of the documents."""
-_FROM_ZERO = ("clients", "question_tokens", "seed", "think_ms", "long_tail", "jitter", "fresh")
+_FROM_ZERO = ("clients", "question_tokens", "seed", "think_ms", "long_tail", "jitter", "fresh", "circle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Load:
     ``question_tokens`` of filler stand before the question: the part of the prompt that no prefix cache can hold.
     ``turns`` questions make one conversation, later ones about old facts. A client pauses for ``think_ms`` between two
     requests. Switches, 0 or 1: ``long_tail`` makes 70 % of the documents an eighth and 20 % half as long, ``jitter``
-    lets answers be a quarter as long or any length up to the whole, ``fresh`` never asks about a document twice.
+    lets answers be a quarter as long or any length up to the whole, ``fresh`` never asks about a document twice,
+    ``circle`` lets an answer go round the facts of its document more than once.
     """
 
     clients: int = 0
@@ -48,6 +49,7 @@ class Load:
     long_tail: int = 0
     jitter: int = 0
     fresh: int = 0
+    circle: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ class RecallLoad:
             asked_at = len(client.said)
         (document, starts), load = client.text, self.load
         client.turns = (*client.turns, asked_at)
-        most = min(load.new_tokens, len(document.successor) - 1)
+        most = load.new_tokens if load.circle else min(load.new_tokens, len(document.successor) - 1)
         count = self._random.randint(max(1, most // 4), most) if load.jitter else most
         start = self._random.choice(starts)
         filler = tuple(self._random.choices(task.FILLER, k=load.question_tokens))
@@ -147,7 +149,7 @@ class RecallLoad:
             divisors, shares = [divisor for divisor, _ in LONG_TAIL], [share for _, share in LONG_TAIL]
             length //= self._random.choices(divisors, shares)[0]
         document = task.make_document(self._random, length)
-        if not self.load.long_tail and self.load.new_tokens >= len(document.successor):
+        if not (self.load.long_tail or self.load.circle) and self.load.new_tokens >= len(document.successor):
             raise KnobError(
                 f"knob load.new_tokens is {self.load.new_tokens}, expected fewer than the {len(document.successor)} "
                 f"facts of a document"

@@ -1,7 +1,8 @@
 """Run the built-in engine, by itself or under its own load, for others to attach to.
 
 It prints the pids to attach to and serves /metrics on loopback. `--set NAME=VALUE` sets a knob (policy, kernels,
-kept_share, max_running, ...) or the load (load.clients, load.documents, load.new_tokens, ...).
+kept_share, max_running, ...) or the load (load.clients, load.documents, load.new_tokens, ...). `--fault NAME` starts it
+with one known trouble (an unknown name lists them all); what --set says counts on top of it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import argparse
 def configure(parser: argparse.ArgumentParser) -> None:
     """Knobs, pool and port."""
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob, or load.NAME")
-    parser.add_argument("--clients", type=int, default=12, help="clients of its own load; 0 for none (12)")
-    parser.add_argument("--pool-mib", type=int, default=768, help="KV pool in MiB (768)")
+    parser.add_argument(
+        "--fault", metavar="NAME", help="bring about a known trouble: knobs, load and pool of that name"
+    )
+    parser.add_argument("--clients", type=int, help="clients of its own load; 0 for none (12)")
+    parser.add_argument("--pool-mib", type=int, help="KV pool in MiB (768)")
     parser.add_argument("--port", type=int, default=0, help="port of /metrics; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
     parser.add_argument("--threads", type=int, default=2, help="threads of the engine (2)")
@@ -26,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
     import sys
     import time
 
+    from kvscope import faults
     from kvscope.commands._progress import waiting
     from kvscope.errors import EXIT_INTERRUPTED, EXIT_SOURCE
     from kvscope.sources.builtin import BuiltinEngine, split_knobs
@@ -34,12 +39,23 @@ def run(options: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
-    knobs = {"load.clients": str(options.clients), **split_knobs(options.set)}
-    flags = ("--pool-mib", str(options.pool_mib), "--port", str(options.port), "--host", options.host)
+    fault = faults.get(options.fault) if options.fault else None
+    knobs = {"load.clients": "12", **(fault.knobs if fault else {})}
+    if options.clients is not None:
+        knobs["load.clients"] = str(options.clients)
+    knobs |= split_knobs(options.set)
+    flags = ("--port", str(options.port), "--host", options.host, *(fault.options if fault else ()))
+    if options.pool_mib is not None:
+        flags = (*flags, "--pool-mib", str(options.pool_mib))
     with waiting("starting the engine") as tick:
         engine = BuiltinEngine.start(knobs, (*flags, "--threads", str(options.threads)), tick)
     try:
         print(f"engine pid {engine.pid}, launcher pid {os.getpid()}, http://{options.host}:{engine.port}/metrics")
+        if fault is not None:
+            print(
+                f"fault {fault.name}: {fault.says} (cause {fault.slug}); it shows as {'; '.join(map(str, fault.truth))}"
+            )
+            print(f"to end it: kvscope knobs {engine.pid} --fix {fault.name}" if fault.fix else "to end it: start anew")
         print(f"kvscope attach {engine.pid}   ·   kvscope diagnose {engine.pid}", flush=True)
         while (code := engine.exit_code()) is None:
             time.sleep(0.2)
