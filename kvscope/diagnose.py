@@ -174,11 +174,19 @@ def _unknown(rules: tuple[Playbook, ...], judged: list[tuple[Finding, str]], sto
         if finding.verdict == "silent":
             continue
         segment = store.segment(finding.current)
-        for name in rule.signals():
+        for name in _asked(rule, finding):
             reading = signals.compute(name, store, segment)
             if isinstance(reading, Missing) and name not in found:
                 found[name] = Unknown(name, reading.reason, reading.remedy)
     return tuple(found.values())
+
+
+def _asked(rule: Playbook, finding: Finding) -> tuple[str, ...]:
+    """Return the signals a rule could not do without: its symptom's, and once that was seen all that it reads."""
+    seen = [one for one in finding.evidence if one.role == "symptom"]
+    if all(one.answer == "yes" for one in seen):
+        return rule.signals()
+    return tuple(one.signal for one in seen if one.missing)
 
 
 def _summary(store: Store, segment: Segment, description: Description) -> SegmentSummary:
