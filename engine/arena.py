@@ -104,7 +104,7 @@ class Arena:
         """
         per_slab, size = self._per_slab[form], self.page_bytes[form]
         slabs, free = -(-n // per_slab), self._borrowable(form)
-        fits = np.flatnonzero(free[slabs - 1 :] - free[: len(free) - slabs + 1] == slabs - 1)
+        fits = np.flatnonzero(free[slabs - 1 :] - free[: max(0, len(free) - slabs + 1)] == slabs - 1)
         if len(fits) == 0:
             raise OutOfBlocks(
                 f"{n} pages of form {form} in a row wanted, {self.longest_run(form)} is the longest run of "

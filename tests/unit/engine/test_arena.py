@@ -100,3 +100,29 @@ def test_freeing_what_is_not_held_changes_nothing(wrong: list[int]) -> None:
 def test_a_pool_smaller_than_a_slab_is_refused() -> None:
     with pytest.raises(ValueError, match="one slab"):
         Arena(SLAB - 1, SLAB, PAGES)
+
+
+def test_a_run_of_pages_lies_in_a_row_and_needs_a_hole_as_long() -> None:
+    arena = Arena(6 * SLAB, SLAB, {1: 1024, 2: 256})
+    first, second, third = (arena.allocate_run(1, 8) for _ in range(3))
+    assert (second.diff() == 1024).all()
+    arena.free(1, first)
+    arena.free(1, third)
+    arena.check()
+    assert arena.longest_run(1) == 8
+    assert arena.free_pages(1) == 16
+    with pytest.raises(OutOfBlocks, match="in a row"):
+        arena.allocate_run(1, 9)
+    assert arena.unusable_bytes(1) == 0
+    assert arena.unusable_bytes(1, in_a_row=True) == 8 * 1024
+    arena.free(1, second)
+    assert len(arena.allocate_run(1, 24)) == 24
+    with pytest.raises(OutOfBlocks):
+        arena.allocate_run(1, 9)
+
+
+def test_what_a_form_cannot_use_is_told() -> None:
+    arena = Arena(10 * SLAB, SLAB, {1: 1024, 2: 256}, split={1: 0.6, 2: 0.4})
+    arena.allocate(1, 4)
+    assert arena.unusable_bytes(1) == 4 * SLAB
+    assert arena.unusable_bytes(2) == 5 * SLAB
