@@ -66,11 +66,12 @@ def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...
     for finding in findings:
         clash = ""
         steps = finding.experiment.set if finding.experiment and finding.verdict in _SHOWN else ()
-        steps = (*steps, *finding.turns)
+        steps = (*((f"kvscope {knob}", value) for knob, value in steps), *finding.turns)
         for knob, value in steps:
             said, by = advised.get(knob, (value, ""))
+            name = knob.removeprefix("kvscope ")
             if opposite(said, value):
-                clash = f"{finding.id}: its step ({knob} = {value}) is withheld, {by} asks for {knob} = {said}"
+                clash = f"{finding.id}: its step ({name} = {value}) is withheld, {by} asks for {name} = {said}"
         if clash:
             notices.append(clash)
             note = " ".join(part for part in (finding.notes, clash) if part)

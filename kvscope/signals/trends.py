@@ -71,11 +71,25 @@ def _rate(grown: Sequence[float], width_s: float) -> Reading:
 
 
 @signal(
+    "token_time_s",
+    unit="s",
+    needs=("latency.tpot", "latency.itl"),
+    help="Time per output token of a request, mean; the mean gap between tokens where requests are not told.",
+)
+def token_time_s(window: Window) -> Reading | Missing:
+    per_request = mean_of(window, "latency.tpot", "s")
+    if isinstance(per_request, Reading):
+        return per_request
+    gaps = mean_of(window, "latency.itl", "s")
+    return gaps if isinstance(gaps, Reading) else per_request
+
+
+@signal(
     "tpot_trend",
     unit="x",
-    needs=("latency.tpot",),
+    needs=("latency.tpot", "latency.itl"),
     help="Change of the time per output token from the first third of the segment to the last: 0.5 is half more.",
 )
 def tpot_trend(window: Window) -> Reading | Missing:
     first, last = _thirds(window)
-    return _change(mean_of(first, "latency.tpot", "s"), mean_of(last, "latency.tpot", "s"))
+    return _change(token_time_s(first), token_time_s(last))
