@@ -1,0 +1,97 @@
+"""Sends one request at a time and reads what the engine holds for it while it decodes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+from kvscope.bench.client.server import Server
+from kvscope.bench.workload.prompts import make_asks
+from kvscope.errors import NotEnoughData
+from kvscope.sources._base import Source
+from kvscope.store import Store
+
+POLL_S = 0.02
+TRIES = 3
+RESIDENT, LAYER = "kv.resident_bytes", "kv.bytes_per_layer"
+USAGE, CAPACITY = "kv.usage_ratio", "kv.capacity_tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one request of ``tokens`` held: ``amount`` in ``unit`` (B, or tokens where no bytes are said) as it
+    ended; ``peak`` at any time of it; bytes of each layer where they are said.
+    """
+
+    tokens: int
+    amount: float
+    peak: float
+    unit: str
+    by_layer: tuple[float, ...] = ()
+
+
+class Meter:
+    """Reads a source beside a server that nobody else uses."""
+
+    def __init__(self, server: Server, source: Source) -> None:
+        self._server, self._source = server, source
+        self._store = Store(1 << 16)
+
+    def hold(self, tokens_in: int, tokens_out: int, seed: int) -> Held:
+        """Send one request and return what it held; sent again when it was over before anything was read.
+
+        NotEnoughData when it failed, or when it was read in none of ``TRIES``.
+        """
+        for again in range(TRIES):
+            held = self._once(tokens_in, tokens_out, seed + again * 7919)
+            if held is not None:
+                return held
+        raise NotEnoughData(
+            f"no reading of {RESIDENT} or {USAGE} while a request of {tokens_in} tokens decoded; "
+            "expected one: a source that says it, or a slower request"
+        )
+
+    def _once(self, tokens_in: int, tokens_out: int, seed: int) -> Held | None:
+        ask = make_asks([(tokens_in, tokens_out)], seed, None, 0)[0]
+        stop = threading.Event()
+        reader = threading.Thread(target=self._read, args=(stop,), name="meter", daemon=True)
+        reader.start()
+        try:
+            outcome = asyncio.run(self._server.complete(ask))
+        finally:
+            stop.set()
+            reader.join()
+        if not outcome.ok:
+            raise NotEnoughData(f"a request of {tokens_in} tokens failed: {outcome.error}")
+        wall = time.time() - perf_counter()
+        # The last token's step may free the request already.
+        span = (outcome.sent_s + wall, outcome.token_s[0] + wall, outcome.token_s[-1] + wall - 1e-3)
+        return self._held(tokens_in + tokens_out, *span)
+
+    def _read(self, stop: threading.Event) -> None:
+        while not stop.wait(POLL_S):
+            self._store.add(self._source.poll().samples)
+        self._store.add(self._source.poll().samples)
+
+    def _held(self, tokens: int, sent: float, first: float, last: float) -> Held | None:
+        for metric, factor, unit in ((RESIDENT, 1.0, "B"), (USAGE, self._store.latest(CAPACITY) or 0.0, "tokens")):
+            _, late = self._store.series(metric, (), (first + last) / 2, last)
+            decoding = [value for value in late if value > 0]
+            _, whole = self._store.series(metric, (), sent, last)
+            high = max([*_after_old(whole, self._store.latest(metric, (), sent)), *decoding], default=0.0)
+            if decoding and factor:
+                layers = sorted(self._store.keys(LAYER), key=lambda labels: int(dict(labels).get("layer", 0)))
+                each = (self._store.series(LAYER, labels, (first + last) / 2, last)[1] for labels in layers)
+                by_layer = tuple(values[-1] for values in each if values)
+                return Held(tokens, decoding[-1] * factor, high * factor, unit, by_layer)
+        return None
+
+
+def _after_old(values: Sequence[float], old: float | None) -> Sequence[float]:
+    """Drop what was read before the engine looked at its pool again: it still tells of the request before."""
+    index = next((index for index, value in enumerate(values) if value != old), len(values))
+    return values[index:]
