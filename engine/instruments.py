@@ -24,7 +24,7 @@ METRICS = (
     *("tokens.generated", "tokens.prompt", "tokens.prefilled", "tokens.recomputed", "requests.finished"),
     *("prefix.queries", "prefix.hits", "sched.running", "sched.waiting", "sched.deferred", "sched.max_running"),
     *("sched.preemptions", "sched.swaps", "sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps"),
-    *("sched.budget_bound_steps", "sched.audits", "batch.mixed_steps"),
+    *("sched.budget_bound_steps", "sched.audits", "batch.mixed_steps", "compile.events", "compile.time"),
     *("kv.free_bytes", "kv.stranded_bytes", "kv.largest_free_run_bytes", "kv.unusable_failures"),
     *(
         "kv.used_blocks",
@@ -165,6 +165,9 @@ class Instruments:
         put("sched.cap_bound_steps", counts.cap_bound)
         put("sched.budget_bound_steps", counts.budget_bound)
         put("sched.audits", counts.audits)
+        compiles, seconds = engine.compiles
+        put("compile.events", compiles)
+        put("compile.time", seconds)
         put("quality.tokens_checked", engine.tokens_checked)
         put("quality.tokens_right", engine.tokens_right)
         put("quality.later_tokens_checked", engine.later_checked)

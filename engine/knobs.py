@@ -11,7 +11,7 @@ from engine import admission, forms, policies
 from engine.admission._curve import parse as parse_curve
 from engine.representatives import KINDS as REPRESENTATIVES
 
-SPARSE_KERNELS = ("generic", "block")
+SPARSE_KERNELS = ("generic", "block", "compiled")
 STRUCTURE = ("pool", "split_hot", "representatives", "lowrank_rank", "host_mib")
 """Knobs that shape the pool itself: a change drops everything stored, and it is computed again."""
 
@@ -43,7 +43,7 @@ class Knobs:
 
     policy: str = _choice("full", policies.names)
     kernels: str = _choice("generic", lambda: SPARSE_KERNELS)
-    selector: str = _choice("same", lambda: ("same", *SPARSE_KERNELS))
+    selector: str = _choice("same", lambda: ("same", "generic", "block", "oracle"))
     kept_share: float = _share(0.25, zero=False)
     hot_share: float = _share(0.10)
     evict_share: float = _share(0.0)

@@ -184,6 +184,12 @@ class Engine:
         times.transfer += ended - moving
         return attend
 
+    @property
+    def compiles(self) -> tuple[int, float]:
+        """Graphs that kernels captured for shapes they had not met, and the seconds that took, since the start."""
+        made = self._kernels.values()
+        return sum(getattr(one, "compiles", 0) for one in made), sum(getattr(one, "compile_s", 0.0) for one in made)
+
     def _operators(self) -> Kernels:
         """What the knobs ask for; with ``selector`` one of them chooses and another reads."""
         knobs = self.knobs

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from time import perf_counter
 
+import numba
+import torch
+
 from engine import settings
 from engine.exposition import LATENCIES, Histogram
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
@@ -83,6 +86,9 @@ def start(fault: Fault, changes: Mapping[str, str]) -> Run:
         max_context=max(load.longest, 1024),
         block_tokens=int(fault.flags.get("block_tokens", "32")),
     )
+    # One thread each: with more, a busy machine shows up in whichever part waits for the others.
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
     engine.warm_up()
     names, sink = columns(config.layers), ListSink()
     engine.probe = Instruments(Recorder(sink, names, REQUEST_COLUMNS), {name: Histogram() for name in LATENCIES})

@@ -36,8 +36,12 @@ def promise(above, below, rows, scale):  # type: ignore[no-untyped-def]
         low, high = sub * step, (sub + 1) * step - dim
         for g in range(group):
             total = np.float32(0.0)
-            for i in range(dim):
-                total += below[g, i] * np.float32(rows[low + i]) + above[g, i] * np.float32(rows[high + i])
+            if step == dim:
+                for i in range(dim):
+                    total += (below[g, i] + above[g, i]) * np.float32(rows[low + i])
+            else:
+                for i in range(dim):
+                    total += below[g, i] * np.float32(rows[low + i]) + above[g, i] * np.float32(rows[high + i])
             best = max(best, total * scale[sub])
     return best
 

@@ -19,7 +19,7 @@ ASKED_FOR = {
     *("tier_too_small", "host_link_slow", "decompress_in_prefill", "cold_too_coarse", "too_sparse"),
     *("policy_not_active", "block_too_large", "split_pools", "fragmentation", "multi_turn_eviction", "warming_up"),
     *("host_bound", "prefill_interference", "token_budget", "running_cap", "client_bound", "prefix_thrash"),
-    *("compute_bound", "nothing_wrong"),
+    *("compute_bound", "nothing_wrong", "recompiles"),
 }
 
 
