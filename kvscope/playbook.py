@@ -29,15 +29,15 @@ from kvscope.signals.registry import SHARE
 
 __all__ = ["Playbook", "load_all", "load_playbook", "shipped_dir"]
 
-_REQUIRED = ("schema", "id", "title", "status", "symptom", "cause", "tests")
-_KEYS = (*_REQUIRED, "triage", "compare", "rivals", "gain", "experiment", "fix", "notes", "thresholds")
-_SOURCES = ("measured", "vendor", "literature", "judgement")
+REQUIRED = ("schema", "id", "title", "status", "symptom", "cause", "tests")
+_KEYS = (*REQUIRED, "triage", "compare", "rivals", "gain", "experiment", "fix", "notes", "thresholds")
+SOURCES = ("measured", "vendor", "literature", "judgement")
 
 
 def load_playbook(path: Path) -> Playbook:
     """Read one file; UsageError names file, line, key and the nearest valid name."""
     top = read(path)
-    top.only(_KEYS, _REQUIRED)
+    top.only(_KEYS, REQUIRED)
     if top.text("schema") != str(SCHEMA):
         raise top.fail(f"this kvscope reads schema {SCHEMA}, the file says {top.text('schema')!r}", "schema")
     if top.text("id") != path.stem:
@@ -169,7 +169,7 @@ def _thresholds(top: Authored, known: set[str]) -> dict[str, Provenance]:
         if name not in known:
             raise one.fail(f"no check of that name{nearest(name, known)}")
         one.only(("source", "says"), ("source", "says"))
-        found[name] = Provenance(cast(Any, one.choice("source", _SOURCES)), one.text("says"))
+        found[name] = Provenance(cast(Any, one.choice("source", SOURCES)), one.text("says"))
     return found
 
 
