@@ -15,21 +15,16 @@ from time import perf_counter
 
 import torch
 
-from engine.kernels._cuda.attend import Launch, attend, attend_pages
+from engine.kernels._cuda.attend import attend, attend_pages
 from engine.kernels._cuda.graph import StepGraphs, compiled
-from engine.kernels._cuda.select import Choice, choose_pages
+from engine.kernels._cuda.select import choose_pages
 from engine.kernels._cuda.store import append_rows
-from engine.kernels._cuda.worklist import parts_for
+from engine.kernels._cuda.tuning import choice_for, launch_for, processors
 from tests.bench.gpu_model import DIM, KEPT, LAYERS, TOKENS, Step, Store, Weights
 from tests.bench.gpu_timing import replayed
 
 STEPS, WARM = 16, 3
 SHAPES = ((8, 65536), (24, 32768))
-CHOICE = Choice(128, 4)
-
-
-def launch_for(pairs: int, pages: int, *, cold: bool) -> Launch:
-    return Launch(parts_for(pairs, pages, 264), 2, 2 if cold else 3, 2 if cold else 3)
 
 
 def steps(step: Step, way: Callable[..., torch.Tensor], graphs: StepGraphs) -> dict[str, float]:
@@ -82,8 +77,9 @@ def measure(weights: Weights, batch: int, context: int, cold: float, ways: tuple
     lens = [context - TOKENS + 8] * batch
     for name in ways:
         pages = context // TOKENS
-        launch = launch_for(batch * 8, pages if name == "dense" else int(pages * KEPT), cold=cold > 0)
-        step = Step(weights, store, lens, launch, CHOICE)
+        read = pages if name == "dense" else int(pages * KEPT)
+        launch = launch_for(batch * 8, read, processors(), cold=cold > 0)
+        step = Step(weights, store, lens, launch, choice_for(pages))
         graphs = StepGraphs()
         row: dict[str, object] = dict(steps(step, getattr(step, name), graphs))
         if name != "generic":

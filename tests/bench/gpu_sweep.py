@@ -44,14 +44,16 @@ def sweep_shape(arena: Arena, batch: int, context: int, copy: float) -> dict[str
     pool = arena.pool(count * batch * context // TOKENS)
     sets = make_sets(pool, batch, context, count)
     found: dict[str, object] = {}
+    for call in selection(sets, pool, CHOICES[0]):
+        call()
     for dense in (False, True):
         work = sets[0].dense if dense else sets[0].sparse
         bytes_read = work.bytes_read(pool)
-        for warps, stages, programs in CUTS:
-            launch = cut(work, warps, stages, programs)
+        for warps, stages, programs, evict in CUTS:
+            launch = cut(work, warps, stages, programs, evict=evict)
             some = sets if not dense else sets[: max(1, -(-len(sets) // 4))]
             us = replayed(attention(some, pool, launch, dense=dense), least=least_for(bytes_read), replays=5)
-            name = f"{'dense' if dense else 'sparse'} w{warps} s{stages} p{programs} ({launch.parts})"
+            name = f"{'dense' if dense else 'sparse'} w{warps} s{stages} p{programs} {evict}({launch.parts})"
             found[name] = (us, bytes_read / us / 1e-6 / copy)
     found.update(chains(sets, pool, cut(sets[0].sparse, 2, 3, 264)))
     if (batch, context) == (8, 65536):
@@ -66,8 +68,6 @@ def sweep_shape(arena: Arena, batch: int, context: int, copy: float) -> dict[str
 def chains(sets: list[Set], pool: PagedPool, launch: Launch) -> dict[str, object]:
     """Selection before attention, less attention alone: what it costs when its input is not in the L2."""
     alone = attention(sets, pool, launch, dense=False)
-    for call in selection(sets, pool, CHOICES[0]):
-        call()
     base = replayed(alone, replays=5)
     found: dict[str, object] = {}
     for how in CHOICES:
@@ -109,7 +109,7 @@ def sweep_mixed(arena: Arena, batch: int, context: int) -> dict[str, object]:
 def compile_share(index: int, of: int) -> None:
     """Compile every `of`-th variant, into Triton's cache on disk."""
     arena = Arena(8 * 1024)
-    jobs: list[object] = [Launch(2, warps, stages) for warps, stages in sorted({c[:2] for c in CUTS})]
+    jobs: list[object] = [Launch(2, *cut[:2], evict=cut[2]) for cut in sorted({(c[0], c[1], c[3]) for c in CUTS})]
     jobs += [("cold", Launch(2, *mix)) for mix in sorted({mix[:3] for mix in MIXES})]
     jobs += [(how, context) for how in CHOICES for context in (2048, 16384, 65536)]
     for job in jobs[index::of]:

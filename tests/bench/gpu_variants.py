@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
+import torch
+
 from engine.kernels._cuda.attend import Launch, attend
 from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.select import Choice
@@ -12,30 +14,32 @@ from engine.kernels._cuda.worklist import WorkList, parts_for
 from tests.bench.gpu_shapes import Set
 
 SCALE = 128**-0.5
-# warps, stages, programs
+# warps, stages, programs, eviction policy
 CUTS = [
-    *product((2,), (3, 4), (264,)),
-    *product((2,), (3,), (396,)),
-    *product((2,), (2,), (528, 660)),
-    *product((4,), (2,), (528,)),
-    *product((4,), (3,), (264, 396)),
-    *product((4,), (4,), (132, 264)),
+    *product((2,), (3,), (132, 264, 396), ("",)),
+    *product((2,), (2,), (528, 660), ("",)),
+    *product((4,), (2,), (264, 528), ("",)),
+    *product((4,), (3,), (132, 264, 396), ("",)),
+    *product((4,), (4,), (132, 264), ("",)),
+    (2, 3, 264, "evict_first"),
+    (4, 2, 528, "evict_first"),
 ]
-CHOICES = [Choice(units, warps) for units, warps in product((64, 128, 256), (4, 8))]
+CHOICES = [Choice(*how) for how in ((64, 4), (128, 4), (128, 8), (256, 8), (256, 16), (512, 16))]
 # warps, stages hot, stages cold, programs
 MIXES = [
     *product((4,), (3,), (3,), (264, 396)),
     *product((4,), (2,), (2, 3), (264, 396, 528)),
-    *product((2,), (2, 3), (2, 3), (264, 396)),
-    *product((2,), (2,), (2,), (528,)),
-    *product((4,), (3,), (4,), (264,)),
+    *product((8,), (2, 3), (2, 3), (132, 264)),
+    *product((2,), (2,), (2,), (396, 528)),
 ]
 
 Calls = list[Callable[[], object]]
 
 
-def attention(sets: Sequence[Set], pool: PagedPool, launch: Launch, *, dense: bool) -> Calls:
-    return [lambda s=s: attend(s.q, s.out, pool, s.dense if dense else s.sparse, SCALE, launch) for s in sets]
+def attention(
+    sets: Sequence[Set], pool: PagedPool, launch: Launch, *, dense: bool, plan: torch.Tensor | None = None
+) -> Calls:
+    return [lambda s=s: attend(s.q, s.out, pool, s.dense if dense else s.sparse, SCALE, launch, plan) for s in sets]
 
 
 def selection(sets: Sequence[Set], pool: PagedPool, how: Choice) -> Calls:
@@ -52,6 +56,10 @@ def alternating(first: Calls, second: Calls) -> Calls:
     return [lambda a=a, b=b: both(a, b) for a, b in zip(first, second, strict=True)]
 
 
-def cut(work: WorkList, warps: int, stages: int, programs: int, cold_stages: int = 3) -> Launch:
-    pages = int(work.counts.sum(0).max())
-    return Launch(parts_for(work.pairs, pages, programs), warps, stages, cold_stages)
+def cut(work: WorkList, warps: int, stages: int, programs: int, cold_stages: int = 3, evict: str = "") -> Launch:
+    return Launch(parts_for(work.pairs, longest(work), programs), warps, stages, cold_stages, evict)
+
+
+def longest(work: WorkList) -> int:
+    """Pages of the pair that reads most."""
+    return int(work.counts.sum(0).max())

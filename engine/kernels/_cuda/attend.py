@@ -15,11 +15,9 @@ import triton
 import triton.language as tl
 
 from engine.kernels._cuda.pool import PagedPool
-from engine.kernels._cuda.worklist import WorkList
+from engine.kernels._cuda.worklist import JOINED, WorkList
 
 LOG2_E = 1.4426950408889634
-# Parts joined at a time: all their loads are in flight together.
-STEP = 16
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -36,6 +34,7 @@ def fold(s, top, weights, acc, scale):
 def read_hot(
     mine, top, weights, acc, hot, entry, count, part, parts, tail, scale,
     DIM: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr, PRECISION: tl.constexpr,
+    EVICT: tl.constexpr,
 ):  # fmt: skip
     slots = tl.arange(0, TOKENS)
     tile = slots[:, None] * DIM + tl.arange(0, DIM)[None, :]
@@ -46,8 +45,8 @@ def read_hot(
         filled = tl.where(part + i * parts == count - 1, tail, TOKENS)
         there = slots < filled
         base = hot + page.to(tl.int64) * (2 * TOKENS * DIM)
-        k = tl.load(base + tile, mask=there[:, None], other=0.0).to(kind)
-        v = tl.load(base + TOKENS * DIM + tile, mask=there[:, None], other=0.0).to(kind)
+        k = tl.load(base + tile, mask=there[:, None], other=0.0, eviction_policy=EVICT).to(kind)
+        v = tl.load(base + TOKENS * DIM + tile, mask=there[:, None], other=0.0, eviction_policy=EVICT).to(kind)
         s = tl.dot(mine, tl.trans(k), input_precision=PRECISION).to(tl.float32)
         s = tl.where(there[None, :], s, -float("inf"))
         top, weights, acc, weight = fold(s, top, weights, acc, scale)
@@ -60,6 +59,7 @@ def read_hot(
 def read_cold(
     mine, top, weights, acc, cold, scales, entry, count, part, parts, scale,
     DIM: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr, PRECISION: tl.constexpr,
+    EVICT: tl.constexpr,
 ):  # fmt: skip
     """Two pages a round, as many bytes as one hot page: the round's fixed cost is then the same.
 
@@ -75,9 +75,10 @@ def read_cold(
         there = slots < tl.minimum(own - 2 * i, 2) * TOKENS
         at = tl.where(second, other_page, page)
         base = at.to(tl.int64) * (2 * TOKENS * DIM)
-        k = tl.load(cold + (base + slot * DIM)[:, None] + columns[None, :], mask=there[:, None], other=0)
+        k_at = cold + (base + slot * DIM)[:, None] + columns[None, :]
+        k = tl.load(k_at, mask=there[:, None], other=0, eviction_policy=EVICT)
         v_at = cold + (base + TOKENS * DIM + slot)[None, :] + columns[:, None] * TOKENS
-        v = tl.load(v_at, mask=there[None, :], other=0)
+        v = tl.load(v_at, mask=there[None, :], other=0, eviction_policy=EVICT)
         k_scale = tl.load(scales + at * (2 * TOKENS) + slot, mask=there, other=0.0)
         v_scale = tl.load(scales + at * (2 * TOKENS) + TOKENS + slot, mask=there, other=0.0)
         s = tl.dot(mine, tl.trans(k.to(kind)), input_precision=PRECISION).to(tl.float32) * k_scale[None, :]
@@ -124,7 +125,7 @@ def attend_pages(
     scale, heads, pairs, capacity, parts,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     PLANNED: tl.constexpr, COLD: tl.constexpr, STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
-    STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
+    STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """q, out [pairs, GROUP, DIM]. `scale` includes log2(e). `plan` int32 [programs, 4] replaces `parts` if PLANNED."""
     program = tl.program_id(0)
@@ -147,7 +148,7 @@ def attend_pages(
     entry = pages + pair.to(tl.int64) * capacity + part
     top, weights, acc = read_hot(
         mine, top, weights, acc, hot, entry, tl.load(counts + pair), part, parts, tl.load(tail + pair // heads), scale,
-        DIM, TOKENS, STAGES, kind, PRECISION,
+        DIM, TOKENS, STAGES, kind, PRECISION, EVICT,
     )  # fmt: skip
     sums = tl.sum(weights, 1)
     if COLD:
@@ -156,6 +157,7 @@ def attend_pages(
         top, weights, acc = read_cold(
             mine, top, weights, acc, cold, scales, pages + (pair + pairs).to(tl.int64) * capacity + part,
             tl.load(counts + pairs + pair), part, parts, scale, DIM, TOKENS, COLD_STAGES, kind, PRECISION,
+            EVICT,
         )  # fmt: skip
         sums = sums * tl.exp2((hot_top - top) * scale) + tl.sum(weights, 1)
     acc = acc / tl.where(sums == 0.0, 1.0, sums)[:, None]
@@ -181,7 +183,8 @@ class Launch:
     parts: int
     warps: int = 4
     stages: int = 3
-    cold_stages: int = 4
+    cold_stages: int = 3
+    evict: str = ""
 
 
 def attend(
@@ -208,8 +211,9 @@ def attend(
         scale * LOG2_E, shape.kv_heads, work.pairs, work.capacity, launch.parts,
         GROUP=shape.group, LANES=lanes, ROWS=max(16, lanes), DIM=shape.head_dim, TOKENS=shape.block_tokens,
         PLANNED=plan is not None, COLD=len(pool.cold) > 0, STAGES=launch.stages,
-        COLD_STAGES=launch.cold_stages, STEP=STEP,
+        COLD_STAGES=launch.cold_stages, STEP=JOINED,
         UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        EVICT=launch.evict,
         num_warps=launch.warps,
     )  # fmt: skip
     return out

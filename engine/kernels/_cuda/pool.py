@@ -22,6 +22,7 @@ class PagedPool:
 
     `scales` float32 [cold pages, 2, tokens]. `place` int32 [blocks, kv_heads]: a hot page, ABSENT, or `cold_code`.
     `reps` [blocks, kv_heads, subs, 1 or 2, d]: the mean key of each sub-block, or its lower and upper bound.
+    Both lie in memory by head, then by block, so that one head's are near each other.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class PagedPool:
         self.hot = torch.zeros(hot_pages, 2, tokens, dim, dtype=dtype, device=device)
         self.cold = torch.zeros(cold_pages, 2, tokens * dim, dtype=torch.int8, device=device)
         self.scales = torch.zeros(cold_pages, 2, tokens, device=device)
-        self.place = torch.full((blocks, heads), ABSENT, dtype=torch.int32, device=device)
-        self.reps = torch.zeros(blocks, heads, geometry.subs_per_block, vectors, dim, dtype=dtype, device=device)
+        self.place = torch.full((heads, blocks), ABSENT, dtype=torch.int32, device=device).t()
+        shape = (heads, blocks, geometry.subs_per_block, vectors, dim)
+        self.reps = torch.zeros(shape, dtype=dtype, device=device).transpose(0, 1)
 
     @property
     def hot_page_bytes(self) -> int:

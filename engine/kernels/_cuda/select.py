@@ -21,7 +21,7 @@ from engine.kernels._cuda.worklist import WorkList
 
 @triton.jit
 def score_units(
-    q, reps, ids, scores, first, units, head, heads,
+    q, reps, ids, scores, first, units, table_stride,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, SUBS: tl.constexpr, BOUNDS: tl.constexpr,
     UNITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -30,30 +30,31 @@ def score_units(
     real = (rows < GROUP)[:, None]
     unit = first + tl.arange(0, UNITS)
     there = unit < units
-    block = tl.load(ids + unit // SUBS, mask=there, other=0)
+    # Not masked by the length, which is still on its way: beyond it the table holds -1, or nothing.
+    block = tl.maximum(tl.load(ids + unit // SUBS, mask=unit // SUBS < table_stride, other=0), 0)
     mine = tl.load(q + rows[:, None] * DIM + columns[None, :], mask=real, other=0.0)
     kind: tl.constexpr = tl.float32 if UPCAST else mine.dtype
     mine = mine.to(kind)
-    row = (block.to(tl.int64) * heads + head) * SUBS + unit % SUBS
+    row = block.to(tl.int64) * SUBS + unit % SUBS
     if BOUNDS:
         at = reps + row[:, None] * (2 * DIM) + columns[None, :]
-        low = tl.load(at, mask=there[:, None], other=0.0).to(kind)
-        high = tl.load(at + DIM, mask=there[:, None], other=0.0).to(kind)
+        low = tl.load(at).to(kind)
+        high = tl.load(at + DIM).to(kind)
         up, down = tl.maximum(mine, 0.0).to(kind), tl.minimum(mine, 0.0).to(kind)
         s = tl.dot(down, tl.trans(low), input_precision=PRECISION).to(tl.float32)
         s = tl.dot(up, tl.trans(high), s, input_precision=PRECISION)
     else:
-        mean = tl.load(reps + row[:, None] * DIM + columns[None, :], mask=there[:, None], other=0.0).to(kind)
+        mean = tl.load(reps + row[:, None] * DIM + columns[None, :]).to(kind)
         s = tl.dot(mine, tl.trans(mean), input_precision=PRECISION).to(tl.float32)
     tl.store(scores + unit, tl.max(tl.where(real, s, -float("inf")), 0), mask=there)
 
 
 @triton.jit
 def threshold(keys, k, total):
-    """The largest `low` with at least k of `keys` >= low (int32, the least value is no key); how many, and above it."""
+    """The largest `low` with at least k of `keys` (0 to 2 ** 30, -1 for none) >= low; how many, and how many above."""
     cuts = tl.arange(0, 16).to(tl.int64)
-    low = tl.full([], -2147483647, tl.int64)
-    high = tl.full([], 2147483648, tl.int64)
+    low = tl.full([], 0, tl.int64)
+    high = tl.full([], 1073741825, tl.int64)
     at_low, at_high = total, total * 0
     while (high - low > 1) & (at_low > k):
         span = high - low
@@ -82,8 +83,11 @@ def list_best(
     live = held != -1
     forced = live & ((spot < sinks) | (spot >= window))
     rival = live & (spot >= sinks) & (spot < window)
-    bits = score.to(tl.int32, bitcast=True)
-    keys = tl.where(rival, tl.maximum(bits ^ ((bits >> 31) & 0x7FFFFFFF), -2147483647), -2147483648)
+    # Evenly spaced keys make few cuts: scores nearer than 2 ** -24 of their range may count as equal.
+    least = tl.min(tl.where(rival, score, float("inf")), 0)
+    span = tl.max(tl.where(rival, score, -float("inf")), 0) - least
+    part = (score - least) / tl.where(span > 0.0, span, 1.0)
+    keys = tl.where(rival, (tl.minimum(tl.maximum(part, 0.0), 1.0) * 1073741824.0).to(tl.int32), -1)
     both = tl.sum(forced.to(tl.int32) + (rival.to(tl.int32) << 16), 0)
     certain, rivals = both & 0xFFFF, both >> 16
     k = tl.minimum(tl.maximum(want - certain, 0), rivals)
@@ -109,10 +113,10 @@ def list_best(
         tl.store(count, certain + k)
 
 
-@triton.jit(do_not_specialize=["sinks", "pairs", "table_stride", "capacity", "splits"])
+@triton.jit(do_not_specialize=["sinks", "pairs", "pool_blocks", "table_stride", "capacity", "splits"])
 def choose_pages(
     q, table, lens, wanted, window, place, reps, scores, held_at, done, pages, counts, tail,
-    sinks, heads, pairs, table_stride, capacity, splits,
+    sinks, heads, pairs, pool_blocks, table_stride, capacity, splits,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr,
     BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr,
     UPCAST: tl.constexpr, PRECISION: tl.constexpr,
@@ -129,15 +133,18 @@ def choose_pages(
     score_at = scores + pair.to(tl.int64) * (CAP * SUBS)
     place_at = held_at + pair.to(tl.int64) * CAP
     spot = part * (UNITS // SUBS) + tl.arange(0, UNITS // SUBS)
-    there = spot < blocks
-    held = tl.load(place + tl.load(ids + spot, mask=there, other=0) * heads + head, mask=there, other=-1)
-    tl.store(place_at + spot, held, mask=there)
+    block = tl.maximum(tl.load(ids + spot, mask=spot < table_stride, other=0), 0)
+    held = tl.load(place + head * pool_blocks + block)
+    tl.store(place_at + spot, held, mask=spot < blocks)
+    mine = reps + head.to(tl.int64) * pool_blocks * (SUBS * DIM * (2 if BOUNDS else 1))
     score_units(
-        q + pair * GROUP * DIM, reps, ids, score_at, part * UNITS, blocks * SUBS, head, heads,
+        q + pair * GROUP * DIM, mine, ids, score_at, part * UNITS, blocks * SUBS, table_stride,
         GROUP, ROWS, DIM, SUBS, BOUNDS, UNITS, UPCAST, PRECISION,
     )  # fmt: skip
     tl.debug_barrier()
-    before = tl.atomic_add(done + pair, 1, sem="acq_rel", scope="gpu")
+    before = parts - 1
+    if parts > 1:
+        before = tl.atomic_add(done + pair, 1, sem="acq_rel", scope="gpu")
     if before == parts - 1:
         tl.store(done + pair, 0)
         list_best(
@@ -192,8 +199,8 @@ class Chooser:
         splits = max(1, -(-self.blocks * shape.subs_per_block // units))
         choose_pages[(work.pairs * splits,)](
             q, table, lens, self.wanted, self.window, pool.place, pool.reps, self.scores, self.held, self.done,
-            work.pages, work.counts, work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, table.stride(0),
-            work.capacity, splits,
+            work.pages, work.counts, work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, len(pool.place),
+            table.stride(0), work.capacity, splits,
             GROUP=shape.group, ROWS=rows, DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block,
             BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units, COLD=len(pool.cold) > 0,
             UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", num_warps=how.warps,

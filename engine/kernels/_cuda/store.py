@@ -15,7 +15,7 @@ ROUNDER = 12582912.0
 
 @triton.jit
 def append_rows(
-    k, v, table, lens, place, hot, reps, heads, table_stride,
+    k, v, table, lens, place, hot, reps, heads, pool_blocks, table_stride,
     DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr, BOUNDS: tl.constexpr,
 ):  # fmt: skip
     """Program (request, head): row lens - 1 of its context; k, v [requests, heads, DIM]. The page must be hot."""
@@ -24,7 +24,7 @@ def append_rows(
     if slot < 0:
         return
     block = tl.load(table + request * table_stride + slot // TOKENS)
-    base = hot + tl.load(place + block * heads + head).to(tl.int64) * (2 * TOKENS * DIM)
+    base = hot + tl.load(place + head * pool_blocks + block).to(tl.int64) * (2 * TOKENS * DIM)
     columns = tl.arange(0, DIM)
     key = tl.load(k + (request * heads + head) * DIM + columns)
     tl.store(base + slot % TOKENS * DIM + columns, key)
@@ -37,7 +37,7 @@ def append_rows(
             row = sub * LENGTH + tokens
             old = tl.load(base + row[:, None] * DIM + columns[None, :], mask=(row < TOKENS - 1)[:, None], other=0.0)
             keys = tl.where((row < TOKENS - 1)[:, None], old, key[None, :]).to(tl.float32)
-            at = reps + ((block * heads + head).to(tl.int64) * SUBS + sub) * DIM * (2 if BOUNDS else 1) + columns
+            at = reps + ((head.to(tl.int64) * pool_blocks + block) * SUBS + sub) * DIM * (2 if BOUNDS else 1) + columns
             if BOUNDS:
                 tl.store(at, tl.min(keys, 0).to(reps.dtype.element_ty))
                 tl.store(at + DIM, tl.max(keys, 0).to(reps.dtype.element_ty))
@@ -70,7 +70,7 @@ def append(k: torch.Tensor, v: torch.Tensor, pool: PagedPool, table: torch.Tenso
     """k, v [requests, kv_heads, d] of the newest token, already counted in `lens`; a request of length 0 is skipped."""
     shape = pool.geometry
     append_rows[(len(table), shape.kv_heads)](
-        k, v, table, lens, pool.place, pool.hot, pool.reps, shape.kv_heads, table.stride(0),
+        k, v, table, lens, pool.place, pool.hot, pool.reps, shape.kv_heads, len(pool.place), table.stride(0),
         DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block, BOUNDS=pool.statistics == "bounds",
     )  # fmt: skip
 

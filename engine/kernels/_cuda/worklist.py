@@ -12,6 +12,7 @@ from engine.kernels._cuda.pool import PagedPool
 # Entries past a list's end are fetched ahead, never used; this many must exist.
 SLACK = 1024
 MAX_PARTS = 64
+JOINED = 16
 LEAST_SLOTS = 2048
 
 
@@ -81,8 +82,12 @@ class WorkList:
 
 
 def parts_for(pairs: int, pages: int, programs: int) -> int:
-    """Into how many programs to cut each pair, for about `programs` in all and no empty ones."""
-    return max(1, min(programs // max(pairs, 1), pages, MAX_PARTS))
+    """Into how many programs to cut each pair, for about `programs` in all and no empty ones.
+
+    Beyond JOINED, whole multiples of it: so many parts are joined at a time.
+    """
+    parts = max(1, min(programs // max(pairs, 1), pages, MAX_PARTS))
+    return parts if parts < JOINED else parts - parts % JOINED
 
 
 def share_out(pages: list[int], programs: int, capacity: int) -> torch.Tensor:
