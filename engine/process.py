@@ -13,7 +13,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 from typing import Any
 
 import numba
@@ -21,14 +21,20 @@ import torch
 
 from engine import settings as settings_module
 from engine.exposition import LATENCIES, Histogram, render
+from engine.geometry import FLOAT_BYTES
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import KnobError
 from engine.llm import Engine
 from engine.memory import keep_freed_memory
+from engine.model import ModelConfig
+from engine.recall import task
 from engine.server import Command, Server
+from engine.serving.desk import Desk
+from engine.serving.service import Service
+from engine.serving.ticket import Ticket
 from engine.settings import Settings
-from engine.weights.shipped import load_shipped
-from engine.workload import RecallLoad
+from engine.weights import open_model
+from engine.workload import Load, RecallLoad
 from probes.recorder import Recorder
 from probes.ring import RingWriter
 from probes.runtime import process_start_ticks
@@ -44,25 +50,26 @@ class Process:
         keep_freed_memory()
         torch.set_num_threads(settings.threads)
         numba.set_num_threads(min(settings.threads, numba.config.NUMBA_NUM_THREADS))
-        config, model = load_shipped()
-        self.settings = settings
+        self.loaded = loaded = open_model(settings.model, settings.device)
+        self.settings = settings = replace(settings, max_context=longest(settings, loaded.config))
         self.engine = Engine(
-            config,
-            model,
+            loaded.config,
+            loaded.model,
             settings.knobs,
             pool_bytes=settings.pool_bytes,
             max_context=settings.max_context,
             block_tokens=settings.block_tokens,
         )
         self.engine.warm_up()
-        self.load = RecallLoad(settings.load)
+        self.load = self._load(settings.load)
+        self.desk = Desk(self.engine, loaded.tokenizer)
         self.stopping = threading.Event()
         self.epoch = 0
         self.info = {
             "engine": "kvscope-engine",
             "version": VERSION,
-            "model": "recall",
-            "device": "cpu",
+            "model": loaded.name,
+            "device": settings.device,
             "dtype": "float32",
         }
         self.histograms = {name: Histogram() for name in LATENCIES}
@@ -73,6 +80,22 @@ class Process:
         self.server = Server(self._page, settings.host, settings.port)
         if self.ring is not None:
             self.server.write_token(self.ring.path.with_suffix(".token"))
+        self.server.start(
+            Service(
+                loaded.name,
+                loaded.tokenizer,
+                loaded.config.vocab_size,
+                settings.max_context,
+                int(time()),
+                self.server.messages.put,
+            )
+        )
+
+    def _load(self, load: Load) -> RecallLoad:
+        """The load generator; KnobError when the model has fewer tokens than the recall task."""
+        if load.clients and self.engine.config.vocab_size < task.VOCAB_SIZE:
+            raise KnobError(f"knob load.clients is {load.clients}; expected 0 with a model of so few tokens")
+        return RecallLoad(load, checked=self.loaded.recall)
 
     def _open_recorder(self) -> tuple[RingWriter, Recorder]:
         names = columns(self.engine.config.layers)
@@ -115,15 +138,18 @@ class Process:
     def _idle(self) -> None:
         started = perf_counter()
         with suppress(Empty):
-            self._execute(self.server.commands.get(timeout=IDLE_WAIT_S))
+            self._execute(self.server.messages.get(timeout=IDLE_WAIT_S))
         if self.engine.probe is not None:
             self.engine.probe.idle(perf_counter() - started)
 
     def _commands(self) -> None:
-        while not self.server.commands.empty():
-            self._execute(self.server.commands.get())
+        while not self.server.messages.empty():
+            self._execute(self.server.messages.get())
 
-    def _execute(self, command: Command) -> None:
+    def _execute(self, command: Command | Ticket) -> None:
+        if isinstance(command, Ticket):
+            self.desk.receive(command)
+            return
         body = command.body
         try:
             changes = {str(name): str(value) for name, value in dict(body.get("set", {})).items()}
@@ -147,7 +173,7 @@ class Process:
                 raise KnobError(
                     f"load of {load.longest} tokens a request, expected {self.settings.max_context} at most"
                 )
-            self.load = RecallLoad(load)
+            self.load = self._load(load)
         self.settings = replace(self.settings, knobs=knobs, load=load)
         self.engine.set_knobs({name: value for name, value in changes.items() if not name.startswith("load.")})
         self.epoch += 1
@@ -162,10 +188,27 @@ class Process:
         return render(row, self.histograms, self.info)
 
     def close(self) -> None:
-        """End in good order: the recorder stays on disk, the token goes."""
+        """End in good order: who waits is told, the recorder stays on disk, the token goes."""
+        self.desk.close()
         self.server.close()
         if self.ring is not None:
             self.ring.close()
+
+
+def longest(settings: Settings, config: ModelConfig) -> int:
+    """Tokens of the longest request to take: what was asked for, or all that both model and pool can hold.
+
+    ValueError when more is asked for than they can: such a request would wait for ever.
+    """
+    bytes_per_token = 2 * config.layers * config.kv_heads * config.head_dim * FLOAT_BYTES
+    blocks = settings.pool_bytes // (bytes_per_token * settings.block_tokens)
+    fits = min(config.max_context, blocks * settings.block_tokens - 1)
+    if settings.max_context > fits:
+        raise ValueError(
+            f"requests of {settings.max_context} tokens; the model takes {config.max_context} and a pool of "
+            f"{settings.pool_bytes >> 20} MiB holds {blocks * settings.block_tokens}"
+        )
+    return settings.max_context or fits
 
 
 def say(**fact: Any) -> None:

@@ -1,25 +1,27 @@
-"""The engine's two doors: `/metrics` for anyone on this machine, `/control` for whoever can read the token file.
+"""The engine's doors: `/metrics` and the OpenAI routes for anyone on this machine, `/control` for whoever can read the
+token file.
 
-Standard library HTTP on loopback. A handler never touches the engine: it posts a command and waits for the reply that
-the engine's own loop gives between two steps.
+Standard library HTTP on loopback, one thread a connection. A handler never touches the engine: it posts a message and
+waits for what the engine's own loop answers between two steps.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import secrets
+import sys
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from engine.exposition import CONTENT_TYPE
+from engine.handler import Handler
+from engine.serving.service import Service
+from engine.serving.ticket import Ticket
 
-MAX_BODY = 64 << 10
 REPLY_TIMEOUT_S = 120.0
 
 
@@ -41,19 +43,42 @@ class Command:
         return self.status, self.reply
 
 
+class _HTTP(ThreadingHTTPServer):
+    daemon_threads = True
+    # A load client opens all its connections at once; the default of five makes the others wait for a retry.
+    request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Name the kind of error and nothing else: its text could quote a prompt."""
+        kind = sys.exc_info()[0]
+        if kind is not None and not issubclass(kind, OSError):
+            sys.stderr.write(f"request failed: {kind.__name__}\n")
+
+
 class Server:
-    """Serves until `close`; ``port`` is the one it got (0 asks for a free one). OSError when the port is taken."""
+    """Serves from `start` to `close`; ``port`` is the one it got (0 asks for a free one). OSError when it is taken."""
 
     def __init__(self, page: Callable[[], str], host: str = "127.0.0.1", port: int = 0) -> None:
-        self.commands: Queue[Command] = Queue()
+        self.messages: Queue[Command | Ticket] = Queue()
         self.token = secrets.token_urlsafe(32)
-        handler = type("Handler", (_Handler,), {"page": staticmethod(page), "server_side": self})
-        self._http = ThreadingHTTPServer((host, port), handler)
-        self._http.daemon_threads = True
+        self.page = page
+        self.service: Service | None = None
+        handler = type("BoundHandler", (Handler,), {"doors": self})
+        self._http = _HTTP((host, port), handler)
         self.port = int(self._http.server_address[1])
         self._thread = threading.Thread(target=self._http.serve_forever, name="http", daemon=True)
-        self._thread.start()
         self._token_path: Path | None = None
+
+    def start(self, service: Service) -> None:
+        """Serve; what connected before waited."""
+        self.service = service
+        self._thread.start()
+
+    def control(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Have the engine's loop carry out a control request; status and reply."""
+        command = Command(body)
+        self.messages.put(command)
+        return command.wait()
 
     def write_token(self, path: Path) -> None:
         """Leave address and token in a file only this user can read."""
@@ -66,54 +91,9 @@ class Server:
     def close(self) -> None:
         if self._token_path is not None:
             self._token_path.unlink(missing_ok=True)
-        self._http.shutdown()
+        if self.service is not None:
+            self.service.stopping.set()
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
         self._http.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    page: Callable[[], str]
-    server_side: Server
-
-    def do_GET(self) -> None:
-        if self.path.partition("?")[0] == "/metrics":
-            self._send(200, CONTENT_TYPE, self.page().encode())
-        else:
-            self._send_json(404, {"error": f"{self.path}: nothing here; try /metrics"})
-
-    def do_POST(self) -> None:
-        if self.path != "/control":
-            self._send_json(404, {"error": f"{self.path}: nothing here; try /control"})
-        elif not self._authorised():
-            self._send_json(401, {"error": "the control endpoint needs the token from the engine's token file"})
-        elif (body := self._body()) is None:
-            self._send_json(400, {"error": f"expected a JSON object of at most {MAX_BODY} bytes"})
-        else:
-            command = Command(body)
-            self.server_side.commands.put(command)
-            self._send_json(*command.wait())
-
-    def _authorised(self) -> bool:
-        given = self.headers.get("Authorization", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {self.server_side.token}".encode())
-
-    def _body(self) -> dict[str, Any] | None:
-        try:
-            length = int(self.headers.get("Content-Length", "0"))
-            body = json.loads(self.rfile.read(length)) if 0 < length <= MAX_BODY else None
-        except ValueError:
-            return None
-        return body if isinstance(body, dict) else None
-
-    def _send_json(self, status: int, body: dict[str, Any]) -> None:
-        self._send(status, "application/json", json.dumps(body).encode())
-
-    def _send(self, status: int, content_type: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Stay silent: the engine's output belongs to its launcher."""

@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from engine.knobs import KnobError, Knobs
 from engine.workload import PREFIX, Load
 
+DEVICES = ("cpu",)
+"""Where the KV cache can lie."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``pool_bytes`` of KV; ``threads`` for torch and for compiled kernels; ``port`` 0 asks for a free one."""
+    """``pool_bytes`` of KV; ``threads`` for torch and for compiled kernels; ``port`` 0 asks for a free one.
+
+    ``max_context`` 0 asks for what model and pool can hold.
+    """
 
     knobs: Knobs
     load: Load
@@ -24,33 +30,41 @@ class Settings:
     port: int
     probes: bool
     stdin_guard: bool
+    model: str = "shipped"
+    device: str = "cpu"
 
 
 def parse(argv: Sequence[str]) -> Settings:
     """Read the command line; KnobError for a knob, SystemExit(2) with usage for anything else."""
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob, or load.NAME")
+    parser.add_argument("--model", default="shipped", help="shipped, smollm2, random:SHAPE, a .gguf file, a directory")
+    parser.add_argument("--device", default="cpu", help="device of the model and its KV: cpu")
     parser.add_argument("--pool-mib", type=int, default=768, help="KV pool in MiB")
     parser.add_argument("--block-tokens", type=int, default=32, help="tokens per block")
-    parser.add_argument("--max-context", type=int, default=0, help="longest request in tokens (0: what the load needs)")
+    parser.add_argument("--max-context", type=int, default=0, help="longest request in tokens (0: what fits)")
     parser.add_argument("--threads", type=int, default=2, help="threads for torch and compiled kernels")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     parser.add_argument("--no-probes", action="store_true", help="write no flight recorder")
     parser.add_argument("--stdin-guard", action="store_true", help="end when standard input closes")
     options = parser.parse_args(argv)
+    if options.device not in DEVICES:
+        raise ValueError(f"device {options.device!r}: expected {' or '.join(DEVICES)}")
     knobs, load = apply(Knobs(), Load(), pairs(options.set))
     return Settings(
         knobs,
         load,
         options.pool_mib << 20,
         options.block_tokens,
-        options.max_context or max(load.longest, 1024),
+        options.max_context or (max(load.longest, 1024) if load.clients or options.model == "shipped" else 0),
         options.threads,
         options.host,
         options.port,
         not options.no_probes,
         options.stdin_guard,
+        options.model,
+        options.device,
     )
 
 
