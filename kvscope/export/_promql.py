@@ -9,6 +9,8 @@ from kvscope.sources.maps import load
 from kvscope.sources.maps._base import Entry
 
 WINDOW = "5m"
+_STEP = "2s"
+"""How finely a share of moments is counted."""
 BY = "instance"
 """What one engine is to Prometheus; series that differ in other labels belong to the same engine."""
 GAUGES = {
@@ -76,6 +78,11 @@ class Names:
         entry = self._entries.get(metric)
         return None if entry is None else f"sum by ({BY}) ({self._once(entry, self._selector(entry))})"
 
+    def top(self, metric: str) -> str:
+        """Return a gauge's highest value within the window, summed over the parts of an engine."""
+        entry = self._entries[metric]
+        return f"sum by ({BY}) ({self._once(entry, f'max_over_time({self._selector(entry)}[{WINDOW}])')})"
+
     def rate(self, metric: str, part: str = "") -> str | None:
         """Return the rate of a counter, or of a histogram's ``_sum`` or ``_count``."""
         entry = self._entries.get(metric)
@@ -117,15 +124,15 @@ def _over(top: str | None, bottom: str | None) -> str | None:
 
 def _busy(names: Names) -> str | None:
     running, waiting = names.now("sched.running"), names.now("sched.waiting")
-    return f"avg_over_time((({running} + {waiting}) > bool 0)[{WINDOW}:5s])" if running and waiting else None
+    return f"avg_over_time((({running} + {waiting}) > bool 0)[{WINDOW}:{_STEP}])" if running and waiting else None
 
 
 def _at_the_limit(names: Names) -> str | None:
     running, waiting = names.now("sched.running"), names.now("sched.waiting")
     if not running or not waiting:
         return None
-    top = f"max_over_time({running}[{WINDOW}:5s])"
-    bound = f"avg_over_time((({running} >= bool {top}) * ({waiting} > bool 0))[{WINDOW}:5s])"
+    top = names.top("sched.running")
+    bound = f"avg_over_time((({running} >= bool {top}) * ({waiting} > bool 0))[{WINDOW}:{_STEP}])"
     busy = _busy(names)
     return f"({bound}) / (({busy}) > 0)"
 
