@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Message = Mapping[str, str]
 """One turn of a conversation: `role` and `content`."""
+
+
+class Conversation(NamedTuple):
+    """Tokens up to where the answer starts, and where each turn begins in them (empty where that is not known)."""
+
+    tokens: list[int]
+    turns: tuple[int, ...] = ()
 
 
 class TextError(ValueError):
@@ -26,8 +33,8 @@ class Tokenizer(Protocol):
         """The text of tokens, control tokens left out; an unfinished character at the end becomes U+FFFD."""
         ...
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
-        """Tokens of a conversation, up to where the answer starts. Raises TextError."""
+    def chat(self, messages: Sequence[Message]) -> Conversation:
+        """Lay a conversation out as the model expects it. Raises TextError."""
         ...
 
 
@@ -51,8 +58,8 @@ class NumberTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(f"{token} " for token in ids)
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
-        return self.encode(" ".join(message["content"] for message in messages))
+    def chat(self, messages: Sequence[Message]) -> Conversation:
+        return Conversation(self.encode(" ".join(message["content"] for message in messages)))
 
 
 class ByteTokenizer:
@@ -70,5 +77,5 @@ class ByteTokenizer:
         """One printable ASCII character a token: random weights say nothing that a text could be made of."""
         return "".join(chr(33 + token % 94) for token in ids)
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
-        return self.encode("\n".join(f"{message['role']}: {message['content']}" for message in messages))
+    def chat(self, messages: Sequence[Message]) -> Conversation:
+        return Conversation(self.encode("\n".join(f"{message['role']}: {message['content']}" for message in messages)))

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Fast
 from tokenizers.decoders import ByteLevel as BytesToText
 from tokenizers.models import BPE
 
-from engine.tokenizer import Message, TextError
+from engine.tokenizer import Conversation, Message, TextError
 
 CONTROL = 3
 """Token type of GGUF: a token that is no text."""
@@ -49,13 +49,23 @@ class Vocabulary:
         text: str = self._fast.decode(list(ids), skip_special_tokens=True)
         return text
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
+    def chat(self, messages: Sequence[Message]) -> Conversation:
+        """The template decides what is said before the first turn; that counts as part of it."""
         if self._template is None:
             raise TextError("this model has no chat template: use /v1/completions")
         try:
-            text = self._template.render(messages=list(messages), add_generation_prompt=True, **self._specials)
+            tokens = self._render(messages, ask=True)
         except TemplateError as error:
             raise TextError(f"the model's chat template does not take this conversation: {error}") from None
+        try:
+            ends = [len(self._render(messages[:count], ask=False)) for count in range(1, len(messages))]
+        except TemplateError:  # it takes whole conversations only
+            return Conversation(tokens)
+        return Conversation(tokens, (0, *ends))
+
+    def _render(self, messages: Sequence[Message], *, ask: bool) -> list[int]:
+        assert self._template is not None
+        text = self._template.render(messages=list(messages), add_generation_prompt=ask, **self._specials)
         ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
         return ids
 

@@ -30,7 +30,9 @@ class Desk:
         ask = ticket.ask
         listener = _Listener(self, ticket, TextStream(self.tokenizer, ask.stops))
         try:
-            self.open[ticket] = self.engine.submit(ask.prompt, ask.max_tokens, sampling=ask.sampling, listener=listener)
+            self.open[ticket] = self.engine.submit(
+                ask.prompt, ask.max_tokens, sampling=ask.sampling, listener=listener, turns=ask.turns
+            )
         except ValueError as error:
             ticket.events.put(ApiError(400, str(error), code="context_length_exceeded"))
 

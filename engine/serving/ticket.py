@@ -19,6 +19,8 @@ class Ask:
     stops: tuple[str, ...] = ()
     stream: bool = False
     stream_usage: bool = False
+    turns: tuple[int, ...] = ()
+    """First tokens of a conversation's turns."""
 
 
 @dataclass(frozen=True, slots=True)

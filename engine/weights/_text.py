@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.gguf import GGUFFile
-from engine.tokenizer import Message, TextError, Tokenizer
+from engine.tokenizer import Conversation, Message, TextError, Tokenizer
 
 NEEDS = ("tokenizers", "jinja2")
 
@@ -26,7 +26,7 @@ class NoText:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(f"{token} " for token in ids)
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
+    def chat(self, messages: Sequence[Message]) -> Conversation:
         raise TextError(self.why)
 
 

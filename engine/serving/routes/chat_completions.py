@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from engine.serving import fields
@@ -21,10 +22,11 @@ class ChatCompletions:
         body = exchange.body
         service.check_model(body.get("model"))
         try:
-            prompt = service.tokenizer.chat(_messages(body))
+            conversation = service.tokenizer.chat(_messages(body))
         except TextError as error:
             raise ApiError(400, str(error), "messages", "invalid_value") from None
-        reply(self, fields.ask(body, prompt, service, None), service, exchange)
+        ask = replace(fields.ask(body, conversation.tokens, service, None), turns=conversation.turns)
+        reply(self, ask, service, exchange)
 
     def choice(self, text: str, reason: str) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
