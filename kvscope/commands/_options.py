@@ -20,7 +20,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 def add_report(parser: argparse.ArgumentParser) -> None:
     """How a diagnosis is printed and what it does to the exit code."""
-    parser.add_argument("--format", help="text, json or markdown (default text)")
+    parser.add_argument("--format", help="text, json, markdown, html, sarif or junit (default text)")
     parser.add_argument(
         "--fail-on", dest="fail_on", metavar="VERDICT", help="exit 1 at this verdict or a stronger one (likely)"
     )

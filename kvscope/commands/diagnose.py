@@ -49,5 +49,5 @@ def run(options: argparse.Namespace) -> int:
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
     for notice in notices:
         print(f"kvscope: {notice}", file=sys.stderr)
-    print(render(found))
+    print(render(found, store=store) if settings.format == "html" else render(found))
     return exit_code(found, settings.fail_on)

@@ -171,7 +171,7 @@ AFTER = replace(
     ),
 )
 CASES = {"full": FULL, "blind": BLIND, "quiet": QUIET, "after": AFTER}
-SUFFIX = {"text": "txt", "markdown": "md", "json": "json"}
+SUFFIX = {"text": "txt", "markdown": "md", "json": "json", "html": "html", "sarif": "sarif", "junit": "xml"}
 
 
 def golden(name: str, text: str) -> str:
@@ -271,3 +271,38 @@ def test_after_an_experiment_its_outcome_stands_where_the_proposal_stood(name: s
     assert "tried" in text
     assert "74" in text
     assert "otherwise the cause is refuted" not in text
+
+
+def test_html_is_one_file_with_its_plots_inside_and_escapes_what_it_is_given() -> None:
+    text = report.render("html", replace(FULL, findings=(replace(FOUND, title="a <script> b"),)))
+    assert "a &lt;script&gt; b" in text
+    assert text.count("<svg") >= 2
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", text), "nothing is loaded from elsewhere"
+
+
+def test_html_plots_symptoms_over_time_where_it_has_the_samples() -> None:
+    from kvscope.diagnose import diagnose
+    from kvscope.playbook import load_all
+    from tests.replay import replay
+
+    store, about = replay(GOLDEN.parents[3] / "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl")
+    found = diagnose(store, load_all(), about, "dense", "compressed")
+    assert "<polyline" in report.render("html", found, store=store)
+
+
+def test_sarif_has_a_rule_for_each_result_and_a_level_by_verdict() -> None:
+    run = json.loads(report.render("sarif", FULL))["runs"][0]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert [rules[result["ruleIndex"]] for result in run["results"]] == [result["ruleId"] for result in run["results"]]
+    assert {result["level"] for result in run["results"]} <= {"error", "warning", "none"}
+    assert json.loads(report.render("sarif", BLIND))["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+
+
+def test_junit_counts_what_it_holds() -> None:
+    from xml.etree import ElementTree
+
+    for case in CASES.values():
+        suite = ElementTree.fromstring(report.render("junit", case))
+        assert int(suite.get("tests", "")) == len(suite.findall("testcase"))
+        assert int(suite.get("failures", "")) == len(suite.findall("testcase/failure"))
+        assert int(suite.get("skipped", "")) == len(suite.findall("testcase/skipped"))

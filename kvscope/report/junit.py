@@ -1,0 +1,51 @@
+"""JUnit XML, for CI that counts tests: a finding is a failure, what could not be judged is skipped with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.sax.saxutils import escape, quoteattr
+
+from kvscope.finding import Diagnosis, Finding
+from kvscope.report import _lines
+
+_FAILED = ("confirmed", "likely", "possible", "unexplained")
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """Return one test suite: a case for each finding, and for each signal that nobody supplied."""
+    cases = [*map(_case, diagnosis.findings), *_unknown(diagnosis)]
+    failures = sum(one.verdict in _FAILED for one in diagnosis.findings)
+    skipped = sum(one.verdict == "needs_data" for one in diagnosis.findings) + len(diagnosis.unknown)
+    name = quoteattr(f"kvscope {_clean(_lines.what(diagnosis.source))}")
+    head = f'<testsuite name={name} tests="{len(cases)}" failures="{failures}" skipped="{skipped}" errors="0">'
+    return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *cases, "</testsuite>"])
+
+
+def _case(finding: Finding) -> str:
+    inner = ""
+    if finding.verdict in _FAILED:
+        message = quoteattr(_clean(f"{_lines.WORDS[finding.verdict]}: {finding.title}"))
+        inner = (
+            f"<failure type={quoteattr(finding.verdict)} message={message}>{escape(_clean(_told(finding)))}</failure>"
+        )
+    elif finding.verdict == "needs_data":
+        inner = f"<skipped message={quoteattr(_clean(finding.notes or 'it cannot be told'))}/>"
+    return f"<testcase classname={quoteattr(finding.slug)} name={quoteattr(finding.id)}>{inner}</testcase>"
+
+
+def _told(finding: Finding) -> str:
+    lines = [f"cause: {finding.cause}"]
+    lines += [f"{one.answer} {one.signal} {one.says}: {_lines.numbers(one)}" for one in finding.evidence]
+    lines += [f"{one.state}: {one.says} ({_lines.numbers(one.evidence)})" for one in finding.rivals]
+    return "\n".join([*lines, *(f"fix: {fix}" for fix in finding.fix)])
+
+
+def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
+    for one in diagnosis.unknown:
+        why = quoteattr(_clean(f"{one.reason}; {one.remedy}"))
+        yield f'<testcase classname="signal" name={quoteattr(one.signal)}><skipped message={why}/></testcase>'
+
+
+def _clean(text: str) -> str:
+    """Leave out what XML cannot carry."""
+    return "".join(char for char in text if char in "\n\t" or ord(char) >= 32)
