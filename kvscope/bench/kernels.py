@@ -1,0 +1,154 @@
+"""Generic against block kernels on the built-in engine: TTFT, TPOT and throughput at short, middle and long context.
+
+One engine, one set of requests, one knob changed between the passes. Where the block kernels gain less than 20 % at the
+longest context, either they are not good enough or the sparsity does not fit them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from kvscope.errors import NotEnoughData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvscope.bench._load_measures import Measures
+    from kvscope.bench._load_plan import LoadPlan
+    from kvscope.bench.result.result import Result, Table
+
+LENGTHS, QUICK_LENGTHS = (2048, 16384, 65536), (1024, 4096)
+WAYS = ("generic", "block")
+ENOUGH = 0.20
+"""The article's bar (§4.3) for the long context."""
+STEP = "itl_p50_s"
+COLUMNS = ("ttft_p50_s", "tpot_p50_s", STEP, "output_tokens_per_s")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Lengths, load, knobs held equal."""
+    add = parser.add_argument
+    add("--lengths", metavar="N,…", help="prompt lengths (2K,16K,64K)")
+    add("--clients", type=int, default=2, help="requests at once (2)")
+    add("--requests", type=int, default=6, help="measured at each length and kernel (6)")
+    add("--output-tokens", type=int, default=64, help="tokens of an answer (64)")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="knobs of the engine (policy=combined)")
+    add("--threads", type=int, default=2, help="threads of the engine (2)")
+    add("--seed", type=int, default=0, help="of the requests' content (0)")
+    add("--quick", action="store_true", help="1K and 4K only, under two minutes on a laptop")
+
+
+def measure(options: argparse.Namespace) -> Result:
+    """Measure every length with every kernel."""
+    from kvscope.commands._amounts import token_count
+    from kvscope.errors import UsageError
+
+    if options.requests < 2 or options.clients < 1 or options.output_tokens < 2:
+        raise UsageError("--requests and --output-tokens: expected at least 2; --clients: at least 1")
+    lengths: tuple[int, ...] = QUICK_LENGTHS if options.quick else LENGTHS
+    if options.lengths:
+        lengths = tuple(sorted({token_count(part, "--lengths") for part in options.lengths.split(",")}))
+    return result_of(_measure(options, lengths), options)
+
+
+def _measure(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[tuple[int, str], Measures]:
+    import asyncio
+
+    from kvscope.bench._load_measures import measures
+    from kvscope.bench._load_run import run_level
+    from kvscope.bench.client.http import Address
+    from kvscope.bench.client.server import find_server
+    from kvscope.commands._progress import Line, waiting
+    from kvscope.sources.builtin import BuiltinEngine, split_knobs
+
+    knobs = {"load.clients": "0", "policy": "combined", "prefix_cache": "off", **split_knobs(options.set)}
+    longest = max(lengths) + options.output_tokens
+    pool = (options.clients + 1) * longest * 4 // 1024 + 16
+    flags = ("--threads", str(options.threads), "--max-context", str(longest), "--pool-mib", str(pool))
+    with waiting("starting the engine") as tick:
+        engine = BuiltinEngine.start(knobs, flags, tick)
+    line, found = Line(), {}
+    try:
+        assert engine.control is not None
+        server = asyncio.run(find_server(Address("127.0.0.1", engine.port, False, "")))
+        for length in lengths:
+            plan = plan_of(length, options)
+            for way in WAYS:
+                engine.control.set({"kernels": way})
+                total = len(plan.pairs(plan.levels[0]))
+                tell = lambda n, at=f"{length} tokens, {way}", of=total: line.show(f"{at}: {n} of {of}")  # noqa: E731
+                run = asyncio.run(run_level(server, plan, plan.levels[0], 0, None, tell))
+                found[length, way] = measures([run], {})
+    finally:
+        line.wipe()
+        engine.stop(keep_recorder=False)
+    return found
+
+
+def plan_of(length: int, options: argparse.Namespace) -> LoadPlan:
+    """Return the requests of one length, the same for both kernels."""
+    from kvscope.bench._load_plan import Level, LoadPlan
+    from kvscope.bench.workload.lengths import Band
+
+    level = Level("closed", float(options.clients))
+    band = Band("all", 1.0, length, length + 1)
+    out = (options.output_tokens, options.output_tokens)
+    return LoadPlan((level,), (band,), out, options.requests, options.clients, options.seed)
+
+
+def result_of(found: Mapping[tuple[int, str], Measures], options: argparse.Namespace) -> Result:
+    """Put both kernels side by side; a gain below the bar at the longest context is a warning."""
+    from kvscope.bench.result.quantity import Quantity
+    from kvscope.bench.result.result import Plot, Result, Series
+
+    lengths = sorted({length for length, _ in found})
+    gains = {length: gain_at(found, length) for length in lengths}
+    xs = tuple(map(float, lengths))
+    series = tuple(Series(way, xs, tuple(found[length, way].value(STEP) for length in lengths)) for way in WAYS)
+    last = gains[lengths[-1]]
+    warn = (
+        f"At {lengths[-1]} tokens the block kernels make decode {last:.0%} faster, below {ENOUGH:.0%}: the kernels "
+        "are not good enough, or the sparsity does not fit them"
+    )
+    quantities = [
+        Quantity(f"{way}_{length}.{q.name}", q.value, q.unit, q.error, q.better)
+        for (length, way), one in found.items()
+        for q in one.quantities.values()
+    ]
+    return Result(
+        bench="kernels",
+        title="Block-sparse reads: generic operators against block kernels",
+        tags={"engine": "kvscope-engine", "workload": f"{options.clients} clients, {options.requests} requests"},
+        settings={"lengths": lengths, "output tokens": options.output_tokens, "seed": options.seed, "set": options.set},
+        quantities=tuple(quantities),
+        tables=(_table(found, gains),),
+        plots=(Plot("Typical decode step (ITL p50)", "tokens of context", "ITL", "s", series, even=True),),
+        says=tuple(
+            f"At {n} tokens a decode step is {gain:+.0%} faster with block kernels." for n, gain in gains.items()
+        ),
+        warns=(warn,) if last < ENOUGH else (),
+    )
+
+
+def _table(found: Mapping[tuple[int, str], Measures], gains: Mapping[int, float]) -> Table:
+    from kvscope.bench.result.result import Cell, Table
+
+    rows: list[tuple[Cell, ...]] = [
+        (length, way, *(found[length, way].value(name) for name in COLUMNS), gain if way == "block" else None)
+        for length, gain in gains.items()
+        for way in WAYS
+    ]
+    columns = ("context", "kernels", "TTFT p50", "TPOT p50", "ITL p50", "output", "step faster by")
+    return Table("Generic and block", columns, ("", "", "s", "s", "s", "tokens/s", "ratio"), tuple(rows))
+
+
+def gain_at(found: Mapping[tuple[int, str], Measures], length: int) -> float:
+    """Return by how much the typical decode step is faster with block kernels: generic / block − 1.
+
+    The median gap, not TPOT: that one counts the prefills of others between two tokens, which both kernels share.
+    """
+    generic, block = (found[length, way].value(STEP) for way in WAYS)
+    if generic is None or not block:
+        raise NotEnoughData(f"{length} tokens: no two tokens of an answer came apart; expected more output tokens")
+    return generic / block - 1

@@ -1,0 +1,59 @@
+"""Two kernels are held against each other on the same requests, and too small a gain is said."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from kvscope.bench._load_measures import Measures, measures
+from kvscope.bench._load_plan import Level
+from kvscope.bench._load_run import LevelRun
+from kvscope.bench.client.outcome import Outcome
+from kvscope.bench.kernels import plan_of, result_of
+from kvscope.cli import run
+from kvscope.errors import NotEnoughData
+
+OPTIONS = argparse.Namespace(clients=2, requests=6, output_tokens=8, seed=0, set=[])
+
+
+def passed(gap: float, tokens: int = 8) -> Measures:
+    outcomes = tuple(
+        Outcome(float(i), 100, tokens, 0.0, tuple(i + 0.5 + gap * n for n in range(tokens)), 100, tokens)
+        for i in range(6)
+    )
+    return measures([LevelRun(Level("closed", 2.0), 0, (), outcomes, 0.0)], {})
+
+
+def test_a_gain_of_a_fifth_at_the_longest_context_is_enough() -> None:
+    found = result_of({(2048, "generic"): passed(0.04), (2048, "block"): passed(0.02)}, OPTIONS)
+    assert found.warns == ()
+    assert found.says == ("At 2048 tokens a decode step is +100% faster with block kernels.",)
+
+
+def test_a_smaller_one_is_a_warning_even_when_short_contexts_gain() -> None:
+    found = result_of(
+        {
+            (2048, "generic"): passed(0.04),
+            (2048, "block"): passed(0.02),
+            (65536, "generic"): passed(0.055),
+            (65536, "block"): passed(0.05),
+        },
+        OPTIONS,
+    )
+    assert "At 65536 tokens the block kernels make decode 10% faster, below 20%" in found.warns[0]
+
+
+def test_answers_of_one_token_say_nothing_about_decode() -> None:
+    with pytest.raises(NotEnoughData, match="expected more output tokens"):
+        result_of({(2048, "generic"): passed(0.0, 1), (2048, "block"): passed(0.0, 1)}, OPTIONS)
+
+
+def test_both_kernels_get_the_same_requests() -> None:
+    plan = plan_of(4096, OPTIONS)
+    assert plan.pairs(plan.levels[0]) == [(4096, 8)] * 8
+
+
+def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "kernels", "--requests", "1"]) == 2
+    assert "expected at least 2" in capsys.readouterr().err
