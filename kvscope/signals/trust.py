@@ -22,7 +22,7 @@ PROMISED = {
     "gauge_frozen_share",
     unit="ratio",
     needs=("kv.usage_ratio", "tokens.generated", "sched.running"),
-    help="Longest stretch in which tokens came and the KV usage did not move at all / samples in which tokens came.",
+    help="Longest stretch in which requests came or went and KV usage did not move at all / samples with new tokens.",
 )
 def gauge_frozen_share(window: Window) -> Reading | Missing:
     rows = window.together("kv.usage_ratio", "tokens.generated", "sched.running")
@@ -31,10 +31,13 @@ def gauge_frozen_share(window: Window) -> Reading | Missing:
     moving = [(before, after) for before, after in pairwise(rows) if after[1] > before[1] and after[2] > 0]
     if len(moving) < _FEWEST:
         return Missing(f"tokens came in only {len(moving)} samples, too few to call a gauge frozen", WATCH_LONGER)
+    # Equal requests that replace each other at once hold equal blocks: only a changing number of them must show.
     longest = run = 0
+    counts: set[float] = set()
     for before, after in moving:
-        run = run + 1 if before[0] == after[0] else 0
-        longest = max(longest, run)
+        still = before[0] == after[0]
+        run, counts = (run + 1, counts | {after[2]}) if still else (0, set())
+        longest = max(longest, run if len(counts) > 1 else 0)
     return Reading(longest / len(moving), 1 / len(moving), "ratio", "measured: samples", 1, len(moving))
 
 

@@ -1,0 +1,23 @@
+"""The demo's own run, replayed: the flagship comes first, and what it explains stands beneath it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvscope.diagnose import diagnose, verify
+from kvscope.playbook import load_all
+from tests.replay import replay
+
+RUN = Path(__file__).parents[2] / "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl"
+FLAGSHIP = "memory-down-throughput-flat"
+
+
+@pytest.mark.parametrize("pair", [("dense", "compressed"), (None, None)])
+def test_the_flagship_is_first_and_confirmed(pair: tuple[str | None, str | None]) -> None:
+    store, about = replay(RUN)
+    found = diagnose(store, load_all(), about, *pair)
+    assert found.findings[0].id == FLAGSHIP
+    assert verify(found.findings[0], store, "compressed", "verified").verdict == "confirmed"
+    assert all(one.explained_by == FLAGSHIP for one in found.findings[1:])
