@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
 from kvscope import faults
+from kvscope.cli import run as cli
 from kvscope.faults import Fault
+from kvscope.sources.builtin import BuiltinEngine
 from tests.faults import WARM_STEPS, Run, start
 
 AT_ONCE_S, AT_MOST_S = 0.7, 10.0
@@ -29,22 +32,49 @@ def told(run: Run, fault: Fault) -> dict[str, float]:
     return {str(truth): run.value(truth) for truth in fault.truth if not truth.holds(run.value(truth))}
 
 
+def rounds(run: Run) -> Iterator[None]:
+    """Go on in rounds of new rows; a busy machine may spoil one of them."""
+    spent = 0.0
+    while spent < AT_MOST_S:
+        run.go(AT_ONCE_S, 10_000)
+        yield
+        spent += AT_ONCE_S
+
+
 @pytest.mark.parametrize("name", faults.names())
 def test_a_fault_leaves_the_counters_of_its_truth(name: str) -> None:
     fault = faults.get(name)
     run = measured(fault, {})
-    spent = 0.0
-    while spent < AT_MOST_S:
-        run.go(AT_ONCE_S, 10_000)
-        spent += AT_ONCE_S
-        if not told(run, fault):
-            return
-    raise AssertionError(f"{name}: {told(run, fault)}")
+    assert any(not told(run, fault) for _ in rounds(run)), f"{name}: {told(run, fault)}"
 
 
 @pytest.mark.parametrize("name", [name for name in faults.names() if faults.get(name).fix])
 def test_its_fix_ends_it(name: str) -> None:
     fault = faults.get(name)
     run = measured(fault, fault.fix)
-    run.go(2 * AT_ONCE_S, 10_000)
-    assert told(run, fault)
+    run.go(AT_ONCE_S, 10_000)
+    assert any(told(run, fault) for _ in rounds(run))
+
+
+def test_knobs_of_a_running_engine_are_shown_and_set(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))
+    fault = faults.get("running_cap")
+    engine = BuiltinEngine.start(fault.knobs, ("--threads", "1", "--pool-mib", "64"))
+    try:
+        assert cli(["knobs", str(engine.pid)]) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert {"policy=combined", "max_running=2", "load.clients=6"} <= set(shown)
+        assert cli(["knobs", str(engine.pid), "--set", "kept_share=0.5", "--mark", "more"]) == 0
+        assert "kept_share=0.5  (was 0.25)" in capsys.readouterr().out
+        assert cli(["knobs", str(engine.pid), "--fix", "running_cap"]) == 0
+        assert "max_running=8  (was 2)" in capsys.readouterr().out
+        assert cli(["knobs", str(engine.pid), "--fault", "tier_thrash"]) == 0
+        said = capsys.readouterr()
+        assert "promote_after=1  (was 0)" in said.out
+        assert "--pool-mib 128" in said.err
+        assert cli(["knobs", str(engine.pid), "--set", "polcy=full"]) == 2
+        assert "did you mean 'policy'" in capsys.readouterr().err
+    finally:
+        engine.stop()
