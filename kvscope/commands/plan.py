@@ -7,6 +7,13 @@ Reads a Hugging Face config.json (or its folder) of plain, windowed, latent (MLA
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvscope.plan import ModelConfig
+    from kvscope.plan.dtypes import Widths
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,17 +25,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index-dtype", metavar="T", help="of a sparse index's keys, also mxfp4 (as --kv-dtype)")
     parser.add_argument("--memory", metavar="BYTES", help="device memory for KV (80GB, 24GiB), or all with --weights")
     parser.add_argument("--weights", metavar="BYTES", help="taken off --memory first: weights and working space")
+    parser.add_argument(
+        "--mix", metavar="SPEC", help="also the mean over these lengths: default, or 70:128-2K,30:2K-16K"
+    )
+    parser.add_argument("--curve", metavar="FILE", help="also what this measured curve says (bench curve --curve-file)")
     parser.add_argument("--format", help="text or json (text)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan."""
+    from dataclasses import replace
     from pathlib import Path
 
     from kvscope.commands._amounts import byte_count, token_count
     from kvscope.errors import UsageError, nearest
     from kvscope.plan import make_plan, read_config
     from kvscope.plan.dtypes import Widths
+    from kvscope.plan.formulas import curve_estimate
     from kvscope.plan.report import as_json, as_text
 
     renders = {"text": as_text, "json": as_json}
@@ -43,6 +56,37 @@ def run(options: argparse.Namespace) -> int:
         if memory < 1:
             raise UsageError(f"--weights {options.weights}: expected less than --memory {options.memory}")
     widths = Widths.named(options.kv_dtype, options.index_dtype)
-    context = token_count(options.context, "--context")
-    print(renders[wanted](make_plan(read_config(Path(options.config)), context, options.users, widths, memory)))
+    config, context = read_config(Path(options.config)), token_count(options.context, "--context")
+    found = make_plan(config, context, options.users, widths, memory)
+    if options.mix:
+        found = replace(found, mix_bytes=_mix_bytes(options.mix, config, widths))
+    if options.curve:
+        said = curve_estimate(*_curve(Path(options.curve)), config, context, widths)
+        found = replace(found, estimates=(*found.estimates, said))
+    print(renders[wanted](found))
     return 0
+
+
+def _mix_bytes(text: str, config: ModelConfig, widths: Widths) -> float:
+    from kvscope.bench.workload import lengths
+    from kvscope.plan.plan import held_bytes
+
+    drawn = lengths.grid(lengths.DEFAULT if text == "default" else lengths.parse(text), 200)
+    return sum(held_bytes(config, length, widths) for length in drawn) / len(drawn)
+
+
+def _curve(path: Path) -> tuple[tuple[tuple[int, float], ...], float]:
+    """Pieces and margin of a curve file; UsageError."""
+    import json
+
+    from kvscope.errors import UsageError
+
+    try:
+        content = json.loads(path.read_text())
+        pieces = tuple((int(start), float(value)) for start, value in content["curve"])
+        margin = float(content.get("margin", 0.0))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"--curve {path}: {error!r}; expected a file of kvscope bench curve --curve-file") from None
+    if not pieces or pieces[0][0] != 0:
+        raise UsageError(f"--curve {path}: begins at {pieces[0][0] if pieces else 'nothing'}, expected 0 tokens")
+    return pieces, margin

@@ -43,3 +43,12 @@ def estimates(config: ModelConfig, context: int, widths: Widths) -> tuple[Estima
             "by length", f"{piece} of that at this length: 0.6, 0.35, 0.28 by length (§4.2)", round(plain * piece)
         ),
     )
+
+
+def curve_estimate(
+    pieces: tuple[tuple[int, float], ...], margin: float, config: ModelConfig, context: int, widths: Widths
+) -> Estimate:
+    """What a measured curve (`kvscope bench curve`) says, its margin included."""
+    coefficient = next(value for start, value in reversed(pieces) if context >= start) * (1 + margin)
+    held = round(plain_bytes(config, context, widths) * coefficient)
+    return Estimate("curve", f"{coefficient:.3f} of that: the measured curve at this length, margin included", held)

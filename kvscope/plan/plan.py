@@ -54,6 +54,8 @@ class Plan:
     estimates: tuple[Estimate, ...]
     points: tuple[Point, ...]
     memory_bytes: int | None = None
+    mix_bytes: float | None = None
+    """Mean bytes of a request over a mix of lengths, where one was given."""
 
     @property
     def bytes_per_request(self) -> int:

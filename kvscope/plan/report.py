@@ -24,6 +24,8 @@ def as_json(plan: Plan) -> str:
             "per_layer": [{"layer": one.layer, "kind": one.kind, "bytes": one.bytes} for one in plan.layers],
             "memory_bytes": plan.memory_bytes,
             "requests_that_fit": plan.fits(plan.bytes_per_request),
+            "mix_bytes_per_request": plan.mix_bytes,
+            "mix_requests_that_fit": mix_fits(plan),
             "formulas": [
                 {
                     "name": one.name,
@@ -55,6 +57,13 @@ def as_text(plan: Plan) -> str:
     return "\n".join([*_head(plan), "", *_kinds(plan), "", *_formulas(plan), "", *_lengths(plan), "", *notes(plan)])
 
 
+def mix_fits(plan: Plan) -> int | None:
+    """Return how many requests of the mix fit on average, or None when memory or mix is not known."""
+    if plan.memory_bytes is None or not plan.mix_bytes:
+        return None
+    return int(plan.memory_bytes / plan.mix_bytes)
+
+
 def notes(plan: Plan) -> Iterator[str]:
     """Say where the plain formula and the count part, and what the count leaves out."""
     share = plan.estimates[0].bytes_per_request // len(plan.layers)
@@ -80,6 +89,10 @@ def _head(plan: Plan) -> Iterator[str]:
     if plan.memory_bytes is not None and fits is not None:
         enough = "all fit" if fits >= plan.users else f"{plan.users - fits} too many"
         yield f"  fit          {fits} requests into {_both(plan.memory_bytes)}: {enough}"
+    if plan.mix_bytes is not None:
+        fits = mix_fits(plan)
+        told = f", {fits} fit" if fits is not None else ""
+        yield f"  in the mix   {_both(round(plan.mix_bytes))} a request on average{told}"
 
 
 def _kinds(plan: Plan) -> Iterator[str]:

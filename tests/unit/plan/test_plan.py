@@ -166,9 +166,24 @@ def test_the_text_says_where_formula_and_count_part(capsys: pytest.CaptureFixtur
     assert "fit" in said
 
 
+def test_a_mix_of_lengths_and_a_measured_curve_stand_beside_the_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = tmp_path / "curve.json"
+    curve.write_text('{"curve": [[0, 0.8], [8192, 0.4]], "margin": 0.25}')
+    argv = ["plan", "--config", str(CONFIGS / "llama-3.1-8b.json"), "--context", "16K", "--memory", "80GB"]
+    assert run([*argv, "--mix", "50:1K,50:3K", "--curve", str(curve), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["mix_bytes_per_request"] == 2048 * 131072
+    assert report["mix_requests_that_fit"] == 80_000_000_000 // (2048 * 131072)
+    assert report["formulas"][-1]["of_counted"] == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["--curve", "nothing.json"], "expected a file of kvscope bench curve"),
+        (["--mix", "half"], "expected PERCENT:LOW-HIGH"),
         (["--kv-dtype", "fp7"], "did you mean 'fp8'"),
         (["--context", "many"], "expected a whole number of tokens"),
         (["--users", "0"], "expected at least 1"),
