@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
     from kvscope.finding import Diagnosis
     from kvscope.playbook import Playbook
-    from kvscope.sources._base import Source
+    from kvscope.sources._base import Mark, Poll, Source
     from kvscope.store import Store
+    from probes.sample import Sample
 
 
 def load_playbooks(settings: Settings) -> tuple[Playbook, ...]:
@@ -24,25 +25,24 @@ def load_playbooks(settings: Settings) -> tuple[Playbook, ...]:
     return load_all((Path(settings.playbooks),) if settings.playbooks else ())
 
 
-def collect(source: Source, store: Store, settings: Settings, name: str = "") -> tuple[str, ...]:
-    """Read a target to its end, or watch it for ``settings.duration`` seconds; returns the notices it gave.
+def collect(source: Source, settings: Settings) -> Poll:
+    """Read a target to its end, or watch it for ``settings.duration`` seconds; everything it gave, as one poll.
 
-    With ``name`` everything read becomes one segment of that name. NotEnoughData when nothing came at all.
+    NotEnoughData when nothing came at all.
     """
     from kvscope.commands._progress import Line
-    from kvscope.sources._base import Mark
+    from kvscope.sources._base import Poll
 
-    line, notices, began, first = Line(), [], time.monotonic(), True
+    line, began = Line(), time.monotonic()
+    samples: list[Sample] = []
+    marks: list[Mark] = []
+    notices: dict[str, None] = {}
     try:
         while True:
             poll = source.poll()
-            if name and first and poll.samples:
-                store.mark(Mark(name, poll.samples[0].t, source.describe().tags))
-                first = False
-            for mark in poll.marks if not name else ():
-                store.mark(mark)
-            store.add(poll.samples)
-            notices += [notice for notice in poll.notices if notice not in notices]
+            samples += poll.samples
+            marks += poll.marks
+            notices.update(dict.fromkeys(poll.notices))
             left = settings.duration - (time.monotonic() - began)
             if poll.ended or left <= 0:
                 break
@@ -50,9 +50,31 @@ def collect(source: Source, store: Store, settings: Settings, name: str = "") ->
             time.sleep(min(settings.interval, max(0.0, left)))
     finally:
         line.wipe()
-    if store.span is None:
+    if not samples:
         raise NotEnoughData(f"{source.describe().target}: no sample in {settings.duration:g} s, expected some")
-    return tuple(notices)
+    return Poll(samples, tuple(marks), tuple(notices), ended=True)
+
+
+def fill(store: Store, read: Poll) -> None:
+    """Take a target as it is, with the segments it marked."""
+    for mark in read.marks:
+        store.mark(mark)
+    store.add(read.samples)
+
+
+def fill_pair(store: Store, baseline: Poll, current: Poll, tags: tuple[dict[str, str], dict[str, str]]) -> None:
+    """Take two targets as the segments ``baseline`` and ``current``, whenever each was recorded.
+
+    A baseline that was recorded later is moved to end a second before the other begins: only its order changes.
+    """
+    from kvscope.sources._base import Mark
+
+    begins = current.samples[0].t
+    earlier = min(0.0, begins - 1.0 - max(sample.t for sample in baseline.samples))
+    store.mark(Mark("baseline", baseline.samples[0].t + earlier, tags[0]))
+    store.add(sample._replace(t=sample.t + earlier) for sample in baseline.samples)
+    store.mark(Mark("current", begins, tags[1]))
+    store.add(current.samples)
 
 
 def segment_pair(text: str | None, store: Store) -> tuple[str | None, str | None]:

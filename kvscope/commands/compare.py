@@ -60,7 +60,7 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
     from pathlib import Path
 
     from kvscope.bench.result import side
-    from kvscope.commands._watch import collect
+    from kvscope.commands._watch import collect, fill
     from kvscope.sources import open_target
     from kvscope.store import Store
 
@@ -68,7 +68,9 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
         return side.of_result(Path(target))
     store = Store()
     with closing(open_target(target)) as source:
-        for notice in collect(source, store, settings):
+        read = collect(source, settings)
+        fill(store, read)
+        for notice in read.notices:
             print(f"kvscope: {notice}", file=sys.stderr)
         about = source.describe()
         tags = {"engine": about.engine, "version": about.version, **about.tags}

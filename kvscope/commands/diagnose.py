@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     from kvscope import report
     from kvscope.commands._options import settings_of
-    from kvscope.commands._watch import collect, exit_code, load_playbooks, segment_pair
+    from kvscope.commands._watch import collect, exit_code, fill, fill_pair, load_playbooks, segment_pair
     from kvscope.diagnose import diagnose
     from kvscope.signals.replicas import outliers
     from kvscope.sources import open_target
@@ -38,12 +38,15 @@ def run(options: argparse.Namespace) -> int:
     render = report.get(settings.format)
     books, store = load_playbooks(settings), Store()
     with ExitStack() as stack:
-        if options.baseline:
-            baseline = stack.enter_context(closing(open_target(options.baseline)))
-            collect(baseline, store, settings, name="baseline")
+        baseline = stack.enter_context(closing(open_target(options.baseline))) if options.baseline else None
+        before = collect(baseline, settings) if baseline else None
         source = stack.enter_context(closing(open_target(options.target, machine=True)))
-        notices = collect(source, store, settings, name="current" if options.baseline else "")
-        description = source.describe()
+        read, description = collect(source, settings), source.describe()
+        if baseline and before:
+            fill_pair(store, before, read, (baseline.describe().tags, description.tags))
+        else:
+            fill(store, read)
+    notices = (*(before.notices if before else ()), *read.notices)
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
     found = diagnose(store, books, description, *pair, include_silent=options.all)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))

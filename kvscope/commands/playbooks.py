@@ -83,7 +83,7 @@ def _explain(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
     from contextlib import closing
 
     from kvscope.commands._options import settings_of
-    from kvscope.commands._watch import collect, segment_pair
+    from kvscope.commands._watch import collect, fill, segment_pair
     from kvscope.errors import UsageError
     from kvscope.explain import explain
     from kvscope.sources import open_target
@@ -93,7 +93,7 @@ def _explain(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
         raise UsageError("playbooks explain: expected an ID and a TARGET")
     rule, store = _chosen(options.names[0], books), Store()
     with closing(open_target(options.names[1], machine=True)) as source:
-        collect(source, store, settings_of(options))
+        fill(store, collect(source, settings_of(options)))
     print("\n".join(explain(rule, store, *segment_pair(options.segments, store))))
     return 0
 

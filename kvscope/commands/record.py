@@ -36,7 +36,10 @@ def run(options: argparse.Namespace) -> int:
     path.unlink(missing_ok=True)
     limit, settings = options.duration, settings_of(argparse.Namespace(interval=options.interval))
     line, ticks, began = Line(), 0, time.monotonic()
-    with closing(open_target(options.target)) as source, closing(Recorder(path, source.describe())) as recorder:
+    with (
+        closing(open_target(options.target, machine=True)) as source,
+        closing(Recorder(path, source.describe())) as recorder,
+    ):
         with suppress(KeyboardInterrupt):
             while limit is None or time.monotonic() - began < limit:
                 poll = source.poll()

@@ -12,23 +12,39 @@ def open_target(
 ) -> Source:
     """Open an address (``host:port``, ``http://…``), a process id, or a file (recorder, recording, scrapes, trace).
 
-    ``speed`` plays files at that many times real time instead of all at once. ``machine`` adds processor and GPU
-    readings when the engine runs on this machine. SourceError when there is nothing to read behind the target,
-    UsageError when it is no target at all.
+    ``speed`` plays files at that many times real time instead of all at once. ``machine`` adds, to a live engine,
+    marks set from another terminal and, where it runs on this machine, processor and GPU readings. SourceError when
+    there is nothing to read behind the target, UsageError when it is no target at all.
     """
     source = _open(text, speed, timeout_s)
-    pid = getattr(source, "pid", None)
-    if not machine or pid is None:
+    if not machine or Path(text).exists():
         return source
-    from kvscope.sources import npu
     from kvscope.sources._merged import MergedSource
+
+    pid = getattr(source, "pid", None)
+    beside = [*_marks(source), *(_machine(pid) if pid is not None else ())]
+    return MergedSource(source, beside) if beside else source
+
+
+def _machine(pid: int) -> list[Source]:
+    """Readings of the processor and the accelerators this process runs on."""
+    from kvscope.sources import npu
     from kvscope.sources.host import HostSource
     from kvscope.sources.nvml import NvmlSource
 
     beside: list[Source] = [HostSource(pid), NvmlSource()]
-    if npu.available():
-        beside.append(npu.NpuSource())
-    return MergedSource(source, beside)
+    return [*beside, npu.NpuSource()] if npu.available() else beside
+
+
+def _marks(source: Source) -> list[Source]:
+    """Marks set from another terminal; a built-in engine that can be told of them keeps them in its own recorder."""
+    from kvscope.sources.control import EngineControl
+    from kvscope.sources.marks import MarksSource
+
+    about = source.describe()
+    if about.kind == "ring" and EngineControl(Path(about.target)).available:
+        return []
+    return [MarksSource(about.tags)]
 
 
 def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:

@@ -175,3 +175,12 @@ def test_every_command_has_a_summary_of_one_line() -> None:
         doc = importlib.import_module(f"kvscope.commands.{name}").__doc__ or ""
         assert doc.splitlines()[0].endswith((".", "!")), name
         assert "TODO" not in doc
+
+
+def test_a_baseline_recorded_later_is_compared_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    for baseline, target in ((CAPPED, HEALTHY), (HEALTHY, CAPPED)):
+        run(["diagnose", target, "--baseline", baseline, "--format", "json"])
+        segments = {one["name"]: one for one in json.loads(capsys.readouterr().out)["segments"]}
+        assert segments["baseline"]["end_s"] <= segments["current"]["start_s"]
+        assert segments["current"]["signals"]
+        assert segments["baseline"]["signals"]
