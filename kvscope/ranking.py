@@ -48,15 +48,34 @@ def _strength(finding: Finding) -> Strength:
     )
 
 
-def _root(finding: Finding, by_id: dict[str, Finding]) -> str:
-    """Follow open rivals to the strongest finding that investigates one; only upward, so there is no circle."""
+def _root(finding: Finding, by_id: dict[str, Finding], seen: frozenset[str] = frozenset()) -> str:
+    """Follow open rivals to the strongest finding that investigates one, and, where several findings name the same
+    cause, to the one that says most of it; a circle ends where it began.
+    """
+    if finding.id in seen:
+        return finding.id
+    seen |= {finding.id}
+    head = _head(finding, by_id)
+    if head is not finding:
+        return _root(head, by_id, seen)
     stronger = [
         by_id[rival.look]
         for rival in finding.rivals
-        if rival.state != "excluded" and rival.look in by_id and by_id[rival.look].verdict in _SHOWN
+        if rival.state != "excluded"
+        and rival.look in by_id
+        and by_id[rival.look].verdict in _SHOWN
+        and by_id[rival.look].slug != finding.slug
     ]
     stronger = [other for other in stronger if _strength(other) < _strength(finding)]
-    return _root(min(stronger, key=_strength), by_id) if stronger else finding.id
+    return _root(min(stronger, key=_strength), by_id, seen) if stronger else finding.id
+
+
+def _head(finding: Finding, by_id: dict[str, Finding]) -> Finding:
+    """Return the finding that speaks for a cause: the strongest verdict, then one that compares two segments."""
+    same = [one for one in by_id.values() if one.slug == finding.slug and one.verdict in _SHOWN]
+    if finding.verdict not in _SHOWN:
+        return finding
+    return min(same, key=lambda one: (_strength(one)[:3], not one.baseline, _strength(one)))
 
 
 def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
