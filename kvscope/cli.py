@@ -17,8 +17,9 @@ from kvscope.version import __version__
 
 DESCRIPTION = "Why did the service not get faster when the KV cache shrank? Profile and diagnose LLM inference engines."
 EPILOG = """\
-TARGET is a URL (http://host:8000, /metrics is found), the pid of a built-in engine or its launcher, a flight
-recorder (.ring), a recording (.db, .jsonl) or a saved scrape series (.jsonl[.gz] with {t, text} a line).
+TARGET is a URL (http://host:8000, /metrics is found; several with commas; prom+http://host:9090?match=… for a fleet
+behind a Prometheus), the pid of a built-in engine or its launcher, a flight recorder (.ring), a recording (.db,
+.jsonl), a saved scrape series (.jsonl[.gz] with {t, text} a line) or a torch profiler trace (.json[.gz]).
 
 exit codes: 0 nothing at or above --fail-on · 1 a finding at or above it · 2 usage, configuration or playbook
             3 target unreachable or not an engine · 4 not enough data · 130 interrupted
