@@ -87,7 +87,8 @@ def _says(packed: Sequence[Held], points: Sequence[Point], found: Fit, admitted:
     pieces = ", ".join(f"from {start} tokens {value:.3f}" for start, value in found.pieces)
     yield f"Coefficients found: {pieces}; margin {found.margin:.0%}{_why(admitted)}."
     knobs = f"--set admission=curve --set curve={found.text} --set curve_margin={found.margin:.3f}"
-    yield f"For the built-in engine: {knobs}"
+    if admitted:
+        yield f"For the built-in engine: {knobs}"
     rise = max(one.peak / one.amount for one in packed)
     if rise > 1.05:
         yield f"While a prompt is read a request holds up to {rise:.1f} times that: few prompts may be read at once."

@@ -14,6 +14,7 @@ from kvscope.signals.batches import BATCHES, mean_and_error, quantile, quantile_
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LATENCIES = ("ttft", "tpot", "itl", "e2e")
+ENOUGH_REPEATS = 3
 SLO_NAMES = ("ttft", "tpot", "e2e")
 
 
@@ -110,16 +111,23 @@ def meets(one: Outcome, slo: Mapping[str, float]) -> bool:
 
 
 def measures(runs: Sequence[LevelRun], slo: Mapping[str, float]) -> Measures:
-    """Put the repeats of one level together: means, and an error that is never below what repeats differed by."""
+    """Put the repeats of one level together.
+
+    Repeats send the same requests, so what requests differ by among themselves is no noise between runs: from three
+    on the error is that of the repeats' mean; of fewer it is the larger of what one run shows and what two differed by.
+    """
     each = [measure_run(run, slo) for run in runs]
     merged, spread = {}, {}
     for name in each[0]:
         same = [one[name] for one in each if name in one]
-        mean = sum(one.value for one in same) / len(same)
-        inner = max(one.error or 0.0 for one in same)
+        values = [one.value for one in same]
+        mean, error = sum(values) / len(values), max(one.error or 0.0 for one in same)
         if len(same) > 1:
-            spread[name] = (max(one.value for one in same) - min(one.value for one in same)) / 2
-        merged[name] = Quantity(name, mean, same[0].unit, max(inner, spread.get(name, 0.0)), same[0].better)
+            spread[name] = (max(values) - min(values)) / 2
+            error = max(error, spread[name])
+        if len(same) >= ENOUGH_REPEATS:
+            mean, error = mean_and_error(values)
+        merged[name] = Quantity(name, mean, same[0].unit, error, same[0].better)
     return Measures(runs[0], merged, spread)
 
 

@@ -157,7 +157,7 @@ def _says(found: Sequence[Measures], watch: Watch) -> Iterator[str]:
     if watch.problem:
         yield f"What the server holds (KV bytes, queue, preemptions) is not known: {watch.problem}."
     if not found[0].spread:
-        yield "Each level was run once: --repeat 2 shows what the same load differs by (A/A) before a change is judged."
+        yield "Each level was run once: --repeat 3 shows what the same load differs by (A/A), and narrows every error."
     if len(found[0].run.outcomes) < FEW:
         yield f"p99 of fewer than {FEW} requests is near the slowest one: --requests {FEW} makes it mean something."
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvscope.bench._load_measures import measure_run, parse_slo
+from kvscope.bench._load_measures import measure_run, measures, parse_slo
 from kvscope.bench._load_plan import Level, LoadPlan
 from kvscope.bench._load_run import LevelRun
 from kvscope.bench.client.drive import poisson
@@ -212,6 +212,12 @@ def test_repeats_of_one_load_give_the_floor_below_which_nothing_is_a_change(
     assert "A/A floor" in capsys.readouterr().out
     assert run(["compare", path, path, "--format", "json"]) == 0
     assert not [one for one in report_of(capsys)["changes"] if one["verdict"] == "changed"]
+
+
+def test_three_repeats_are_judged_by_what_they_differ_by() -> None:
+    runs = [level([answered(float(i), 0.5 + wait, 0.1, 11) for i, wait in enumerate((0.0, 9.0) * 5)]) for _ in range(3)]
+    assert measures(runs[:1], {}).quantities["ttft_p50_s"].error > 1
+    assert measures(runs, {}).quantities["ttft_p50_s"].error == pytest.approx(0.0, abs=1e-9)
 
 
 def test_who_is_no_such_server_is_said(capsys: pytest.CaptureFixture[str]) -> None:
