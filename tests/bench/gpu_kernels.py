@@ -28,7 +28,7 @@ Row = dict[str, float]
 
 def ours(sets: list[Set], pool: PagedPool) -> Row:
     """Dense, sparse, and selection before it, in microseconds."""
-    how = choice_for(sets[0].table.shape[1] * pool.geometry.subs_per_block)
+    how = choice_for(sets[0].dense.pairs, sets[0].table.shape[1] * pool.geometry.subs_per_block)
     for call in selection(sets, pool, how):
         call()
     row: Row = {}

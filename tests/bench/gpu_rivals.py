@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -35,7 +37,9 @@ def gathered(q: torch.Tensor, pool: PagedPool, pages: torch.Tensor) -> torch.Ten
     return sdpa_folded(q, flat[rows], flat[rows + tokens])
 
 
-def flex_calls(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spots: torch.Tensor | None, tokens: int) -> object:
+def flex_call(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spots: torch.Tensor | None, tokens: int
+) -> Callable[[], torch.Tensor]:
     """A compiled FlexAttention call over packed rows; `spots` int32 [B, kv_heads, n] are the blocks to read, or all."""
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 

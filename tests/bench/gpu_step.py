@@ -79,7 +79,7 @@ def measure(weights: Weights, batch: int, context: int, cold: float, ways: tuple
         pages = context // TOKENS
         read = pages if name == "dense" else int(pages * KEPT)
         launch = launch_for(batch * 8, read, processors(), cold=cold > 0)
-        step = Step(weights, store, lens, launch, choice_for(pages))
+        step = Step(weights, store, lens, launch, choice_for(batch * 8, pages))
         graphs = StepGraphs()
         row: dict[str, object] = dict(steps(step, getattr(step, name), graphs))
         if name != "generic":

@@ -51,22 +51,20 @@ def score_units(
 
 @triton.jit
 def threshold(keys, k, total):
-    """The largest `low` with at least k of `keys` (0 to 2 ** 30, -1 for none) >= low; how many, and how many above."""
-    cuts = tl.arange(0, 16).to(tl.int64)
-    low = tl.full([], 0, tl.int64)
-    high = tl.full([], 1073741825, tl.int64)
-    at_low, at_high = total, total * 0
+    """The largest `low` with at least k of `keys` (0 to 2 ** 26, -1 for none) >= low, and how many those are."""
+    cuts = tl.arange(0, 16)
+    low, high = total * 0, total * 0 + 67108865
+    at_low = total
     while (high - low > 1) & (at_low > k):
         span = high - low
-        cut = (low + ((span * cuts) >> 4)).to(tl.int32)
+        cut = low + ((span * cuts) >> 4)
         held = tl.sum((keys[None, :] >= cut[:, None]).to(tl.int32), 1)
-        enough = held >= k
-        fits = tl.sum(enough.to(tl.int64), 0)
-        at_low = tl.min(tl.where(enough, held, 2147483647), 0)
-        at_high = tl.maximum(at_high, tl.max(tl.where(enough, 0, held), 0))
+        # The last cut with enough keys and, below it in the word, how many they are: one reduction for both.
+        best = tl.max(tl.where(held >= k, ((cuts + 1) << 16) | (65535 - held), 0), 0)
+        fits, at_low = best >> 16, 65535 - (best & 65535)
         high = low + ((span * fits) >> 4)
         low = low + ((span * (fits - 1)) >> 4)
-    return low.to(tl.int32), at_low, at_high
+    return low, at_low
 
 
 @triton.jit
@@ -76,10 +74,13 @@ def list_best(
 ):  # fmt: skip
     """Write one pair's lists, hot and cold, each ascending, from its scores and places."""
     spot = tl.arange(0, CAP)
-    units = spot[:, None] * SUBS + tl.arange(0, SUBS)[None, :]
-    score = tl.load(scores + units, mask=units < blocks * SUBS, other=-float("inf"), cache_modifier=".cg")
     held = tl.load(held_at + spot, mask=spot < blocks, other=-1, cache_modifier=".cg")
-    score = tl.max(score, 1)
+    if SUBS == 1:
+        score = tl.load(scores + spot, mask=spot < blocks, other=-float("inf"), cache_modifier=".cg")
+    else:
+        units = spot[:, None] * SUBS + tl.arange(0, SUBS)[None, :]
+        score = tl.load(scores + units, mask=units < blocks * SUBS, other=-float("inf"), cache_modifier=".cg")
+        score = tl.max(score, 1)
     live = held != -1
     forced = live & ((spot < sinks) | (spot >= window))
     rival = live & (spot >= sinks) & (spot < window)
@@ -87,13 +88,13 @@ def list_best(
     least = tl.min(tl.where(rival, score, float("inf")), 0)
     span = tl.max(tl.where(rival, score, -float("inf")), 0) - least
     part = (score - least) / tl.where(span > 0.0, span, 1.0)
-    keys = tl.where(rival, (tl.minimum(tl.maximum(part, 0.0), 1.0) * 1073741824.0).to(tl.int32), -1)
+    keys = tl.where(rival, (tl.minimum(tl.maximum(part, 0.0), 1.0) * 67108864.0).to(tl.int32), -1)
     both = tl.sum(forced.to(tl.int32) + (rival.to(tl.int32) << 16), 0)
     certain, rivals = both & 0xFFFF, both >> 16
     k = tl.minimum(tl.maximum(want - certain, 0), rivals)
-    low, at_low, at_high = threshold(keys, k, rivals)
+    low, at_low = threshold(keys, k, rivals)
     # Unless exactly k lie at or above `low`, several equal it and only the first few of them are read.
-    need = tl.where(at_low == k, 0, k - at_high)
+    need = tl.where(at_low == k, 0, k - tl.sum((keys > low).to(tl.int32), 0))
     above = forced | (rival & (keys > low - (at_low == k).to(tl.int32)))
     tie = rival & (keys == low)
     one = above.to(tl.int32) + (tie.to(tl.int32) << 16)

@@ -23,11 +23,12 @@ def launch_for(pairs: int, pages: int, count: int, *, cold: bool = False) -> Lau
         return Launch(parts_for(pairs, pages, 3 * count), 4, 2, 2)
     if pairs >= 3 * count:
         return Launch(1, 4, 2)
-    if pages <= 64 and pairs * 16 <= count:
-        return Launch(parts_for(pairs, pages, count), 4, 4)
-    return Launch(parts_for(pairs, pages, 2 * count), 2, 3)
+    programs = count if pages * pairs <= 4 * count or pages <= 16 else 2 * count
+    return Launch(parts_for(pairs, pages, programs), 4, 3)
 
 
-def choice_for(units: int) -> Choice:
-    """`units` sub-blocks to score for each pair."""
-    return Choice(64, 4) if units <= 64 else Choice(256, 8)
+def choice_for(pairs: int, units: int) -> Choice:
+    """`units` sub-blocks to score for each pair: larger tiles only where there are too few programs for small ones."""
+    if units <= 64:
+        return Choice(64, 4)
+    return Choice(256, 8) if units > 256 and pairs * units <= 1 << 17 else Choice(128, 4)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,3 +71,46 @@ print("agrees")
 @pytest.mark.parametrize("code", [ATTENTION, SELECTION, STORING], ids=["attention", "selection", "storing"])
 def test_the_interpreted_kernels_agree_with_float64(code: str) -> None:
     assert interpreted(code) == "agrees"
+
+
+POINTERS = {
+    "q": "*bf16", "out": "*bf16", "hot": "*bf16", "cold": "*i8", "scales": "*fp32", "part_at": "*fp32",
+    "weight_at": "*fp32", "scale": "fp32", "reps": "*bf16", "scores": "*fp32", "k": "*bf16", "v": "*bf16",
+}  # fmt: skip
+INTEGERS = ("heads", "pairs", "capacity", "parts", "sinks", "pool_blocks", "table_stride", "splits")
+SHAPE = {"GROUP": 4, "ROWS": 16, "DIM": 128, "TOKENS": 64, "UPCAST": False, "PRECISION": "tf32"}
+
+
+def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -> Any:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    types = {name: POINTERS.get(name, "i32" if name in INTEGERS else "*i32") for name in kernel.arg_names}
+    constants = {name: value for name, value in constants.items() if name in types}
+    source = ASTSource(fn=kernel, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
+    return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "enable_fp_fusion": True})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("planned", [True, False])
+def test_attention_compiles_for_hopper_within_its_shared_memory(cold: bool, planned: bool) -> None:
+    from engine.kernels._cuda.attend import attend_pages
+
+    constants = {"LANES": 4, "PLANNED": planned, "COLD": cold, "STAGES": 3, "COLD_STAGES": 3, "STEP": 16, "EVICT": ""}
+    made = compiled_for_hopper(attend_pages, SHAPE | constants, 4)
+    assert "cubin" in made.asm
+    assert made.metadata.shared <= 227 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounds", [True, False])
+def test_selection_and_storing_compile_for_hopper(bounds: bool) -> None:
+    from engine.kernels._cuda.select import choose_pages
+    from engine.kernels._cuda.store import ROUNDER, append_rows, quantise_pages
+
+    constants = SHAPE | {"SUBS": 4 if bounds else 1, "BOUNDS": bounds, "CAP": 1024, "UNITS": 128, "COLD": bounds}
+    for kernel in (choose_pages, append_rows, quantise_pages):
+        made = compiled_for_hopper(kernel, constants | {"ROUND": ROUNDER}, 4)
+        assert "cubin" in made.asm
+        assert made.metadata.shared <= 227 * 1024

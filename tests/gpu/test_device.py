@@ -1,0 +1,43 @@
+"""On a CUDA device: `python -m pytest tests/gpu`. The checks are those of the interpreted tests, on larger shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from engine.geometry import KVGeometry
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+LLAMA = KVGeometry(1, 8, 32, 128, block_tokens=64)
+KINDS = [(0.0, 0.0), (0.75, 0.0), (0.4, 0.2)]
+
+
+@pytest.mark.parametrize(("cold", "evicted"), KINDS)
+@pytest.mark.parametrize("lens", [[2048], [1, 64, 65, 5000], [300] * 64])
+def test_attention_over_chosen_and_all_pages_agrees_with_float64(lens: list[int], cold: float, evicted: float) -> None:
+    from engine.kernels._base import Keep
+    from engine.kernels._cuda.attend import Launch
+    from engine.kernels._cuda.select import Choice
+    from tests.gpu.checks import check_attention, check_selection, dense_list
+    from tests.gpu.reference import case
+
+    made = case(LLAMA, lens, cold_share=cold, evicted_share=evicted, device="cuda")
+    for launch in (Launch(1, 4, 2), Launch(3, 4, 3)):
+        check_attention(made, dense_list(made), launch, 1e-2)
+    check_attention(made, dense_list(made), Launch(1), 1e-2, planned=True)
+    keep = Keep(0.25, sink_tokens=64, window_tokens=64, block_tokens=64)
+    check_attention(made, check_selection(made, keep, Choice()), Launch(2), 1e-2)
+
+
+def test_the_same_call_gives_the_same_bits() -> None:
+    from engine.kernels._cuda.attend import Launch, attend
+    from tests.gpu.checks import dense_list
+    from tests.gpu.reference import case
+
+    made = case(LLAMA, [5000, 700], device="cuda")
+    work = dense_list(made)
+    first, *others = (
+        attend(made.q, torch.empty_like(made.q), made.pool, work, 128**-0.5, Launch(8)).clone() for _ in range(20)
+    )
+    assert all(torch.equal(first, other) for other in others)
