@@ -63,6 +63,9 @@ class Demo:
     def zoom(self, steps: int) -> str:
         return self._session.zoom(steps)
 
+    def look(self, screen: str) -> str:
+        return self._session.look(screen)
+
     def set_paused(self, paused: bool) -> None:
         self._session.set_paused(paused)
 

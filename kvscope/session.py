@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from kvscope import session_view
+from kvscope import session_pages, session_view
 from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.finding import Diagnosis
@@ -63,6 +63,7 @@ class Session:
         self._notices: deque[str] = deque(maxlen=20)
         self._view: View | None = None
         self._paused = False
+        self._screen = session_pages.OVERVIEW
         self._closed = False
 
     def poll(self) -> View:
@@ -74,10 +75,10 @@ class Session:
         self._try()
         if self.store.segments and self._clock() >= self._next_diagnosis:
             self.diagnose_now()
-        if self._paused and self._view is not None:
+        if self._paused and self._view is not None and session_pages.shows(self._view, self._screen):
             self._view = replace(self._view, paused=True, recording=_path_of(self._recorder), ended=self.source.ended)
         else:
-            self._view = self._build()
+            self._view = replace(self._build(), paused=self._paused)
         return self._view
 
     def mark(self, name: str | None = None, tags: dict[str, str] | None = None) -> str:
@@ -110,6 +111,11 @@ class Session:
     def zoom(self, steps: int) -> str:
         """Show a longer (positive) or shorter stretch of time."""
         self._zoom += steps
+        return ""
+
+    def look(self, screen: str) -> str:
+        """Compute the numbers of that screen from the next view on, and no others."""
+        self._screen = screen
         return ""
 
     def set_paused(self, paused: bool) -> None:
@@ -204,11 +210,11 @@ class Session:
         newest = span[1] if span else 0.0
         self._reader.at(current, baseline)
         first = baseline.start_s if baseline else span[0] if span else 0.0
-        self._charts.read(self.store, window_for(newest - first, self._zoom))
+        window_s = window_for(newest - first, self._zoom)
         tags = {**about.tags, **(current.tags if current else {})}
         alive, ended = about.alive and not self.source.failing, self.source.ended
         return replace(
-            session_view.numbers(self._reader, self._charts),
+            session_pages.numbers(self._screen, self._reader, self._charts, window_s),
             target=about.target,
             kind=about.kind,
             now_s=newest or now,

@@ -169,8 +169,8 @@ class Charts:
         self.window = (0.0, 1.0)
         self._tracks: dict[tuple[str, float], Track] = {}
 
-    def read(self, store: Store, window_s: float) -> None:
-        """Move the axis to the newest sample and take in what is new."""
+    def read(self, store: Store, window_s: float, lines: tuple[Line, ...] = LINES, layers: bool = True) -> None:
+        """Move the axis to the newest sample and take in what is new of ``lines``."""
         span = store.span
         if span is None:
             return
@@ -180,11 +180,12 @@ class Charts:
             self._tracks.clear()
         end = (int(span[1] // bin_s) + 1) * bin_s
         self.window = (end - window_s, end)
-        for line in LINES:
+        for line in lines:
             self._track(line.metric, line.kind != "mean", average=line.unit == "ratio").read(store, self.window[0])
             if line.per:
                 self._track(line.per, True).read(store, self.window[0])
-        self._track("kv.bytes_per_layer", False, step=2).read(store, self.window[0])
+        if layers:
+            self._track("kv.bytes_per_layer", False, step=2).read(store, self.window[0])
 
     def _track(self, metric: str, counter: bool, average: bool = False, step: int = 1) -> Track:
         key = (metric, step)
@@ -192,16 +193,16 @@ class Charts:
             self._tracks[key] = Track(metric, self.bin_s * step, counter, average)
         return self._tracks[key]
 
-    def trends(self, now: Told, baseline: Told) -> dict[str, Trend]:
+    def trends(self, now: Told, baseline: Told, lines: tuple[Line, ...] = LINES) -> dict[str, Trend]:
         """Every line that has a point, and a Missing where nobody reports its metric."""
-        return {line.name: self._trend(line, now, baseline) for line in LINES}
+        return {line.name: self._trend(line, now, baseline) for line in lines}
 
     def _trend(self, line: Line, now: Told, baseline: Told) -> Trend:
         points = self._points(line)
         target = now(line.target) if line.target else None
         was = (
             baseline(line.signals[0])
-            if line.kind != "rate" or line.unit != "1/s" or line.name == "throughput"
+            if line.signals and (line.kind != "rate" or line.unit != "1/s" or line.name == "throughput")
             else None
         )
         return Trend(

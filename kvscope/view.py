@@ -84,6 +84,25 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns of (heading, unit); a cell is text, a number in its column's unit, or None when unknown."""
+
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: tuple[tuple[float | str | None, ...], ...] | Missing = ()
+    told: tuple[str, ...] = ()
+    """Lines a person should read above the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one screen beside the overview shows: numbers, each beside its baseline, and a table."""
+
+    name: str
+    facts: tuple[Headline, ...] = ()
+    table: Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Everything the dashboard shows at one tick."""
 
@@ -118,6 +137,8 @@ class View:
     trial: Trial | None = None
     playbooks: int = 0
     """How many playbooks the diagnosis asks."""
+    page: Page | None = None
+    """The open screen's own data; None on the overview. Headlines and accounting are computed for the overview only."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

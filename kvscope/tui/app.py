@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,6 +20,8 @@ from kvscope.tui.ordering import Ordering, Watched
 from kvscope.tui.palette import BAD, DIM, FIRST, GOOD, GROUND, NOTE, RAISED, TEXT
 from kvscope.tui.panels.findings import FindingsPanel
 from kvscope.tui.poller import Answered, Broken, ViewReady
+from kvscope.tui.screens import discover as discover_screens
+from kvscope.tui.screens._board import Board
 from kvscope.tui.screens.main import MainScreen
 
 _THEME = Theme(
@@ -58,6 +61,12 @@ class KvscopeApp(Ordering):
         Binding("minus", "zoom(1)", "Longer time", id="time.longer", show=False, key_display="-"),
         Binding("r", "record", "Record", id="record"),
         Binding("s", "save", "Save", id="save"),
+        *(
+            Binding(
+                one.KEY, f"board('{one.name_of()}')", f"{one.TITLE} screen", show=False, id=f"screen.{one.name_of()}"
+            )
+            for one in discover_screens()
+        ),
         Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "quit", "Quit", id="quit"),
         Binding("ctrl+c", "quit", "Quit", id="interrupt", show=False, priority=True),
@@ -103,12 +112,17 @@ class KvscopeApp(Ordering):
         """The palette offers what the keys do."""
         for title, text, action in self._COMMANDS:
             yield SystemCommand(title, text, getattr(self, f"action_{action}"))
+        for board in discover_screens():
+            yield SystemCommand(f"Screen: {board.TITLE}", board.HELP, partial(self.action_board, board.name_of()))
+        yield SystemCommand("Screen: Overview", "Verdict, numbers, findings, charts", self.action_close_board)
         yield SystemCommand("Quit", "Leave the dashboard", self.action_quit)
 
     def on_view_ready(self, message: ViewReady) -> None:
         """Give the view to the screens that can use it."""
         self.view = message.view
         for screen in self.screen_stack:
+            if isinstance(screen, MainScreen) and message.view.page is not None:
+                continue  # made for another screen: the overview keeps what it shows
             receive = getattr(screen, "receive", None)
             if receive is not None:
                 receive(message.view)
@@ -129,6 +143,29 @@ class KvscopeApp(Ordering):
 
         if self.view is not None:
             self.push_screen(FindingScreen(message.finding, self.view))
+
+    def action_board(self, name: str) -> None:
+        """Open a screen in place of the one that is open; its own key closes it."""
+        board = next(one for one in discover_screens() if one.name_of() == name)
+        if isinstance(self.screen, board):
+            self.action_close_board()
+            return
+        self._leave_board()
+        self.push_screen(board())
+        self._order(lambda: self.session.look(name))
+
+    def action_close_board(self) -> None:
+        """Back to the overview."""
+        if self._leave_board():
+            self._order(lambda: self.session.look("overview"))
+
+    def _leave_board(self) -> bool:
+        """Close what lies over the overview; whether a screen of its own data was among it."""
+        had = False
+        while len(self.screen_stack) > 1 and not isinstance(self.screen, MainScreen):
+            had = had or isinstance(self.screen, Board)
+            self.pop_screen()
+        return had
 
     def action_save(self) -> None:
         """Write the screen as SVG into the current directory."""

@@ -31,6 +31,10 @@ class StillSession:
         self.asked.append(f"zoom {steps}")
         return ""
 
+    def look(self, screen: str) -> str:
+        self.asked.append(f"look {screen}")
+        return ""
+
     def set_paused(self, paused: bool) -> None:
         self.asked.append(f"paused={paused}")
         self.view = replace(self.view, paused=paused)

@@ -52,7 +52,10 @@ class Panel(Vertical):
         reads = tuple(getattr(view, name) for name in self.READS)
         if reads != self._shown and self.display:
             self._shown = reads
-            self.show(view)
+            try:
+                self.show(view)
+            except Exception as error:  # one panel that fails must not take the others down
+                self.border_title = f"{self.TITLE}: not drawn ({type(error).__name__}: {error})"
 
     def forget(self) -> None:
         """Show the next view even if it is equal to the last one."""

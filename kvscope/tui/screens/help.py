@@ -14,6 +14,7 @@ from textual.widgets import Static
 
 from kvscope.tui.palette import BAD, BRIGHT, DIM, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH
 from kvscope.tui.panels import numbered
+from kvscope.tui.screens import discover
 
 _VERDICTS = {
     "confirmed": "an experiment showed it",
@@ -58,9 +59,13 @@ class HelpScreen(ModalScreen[None]):
             ("↑ ↓ enter", "choose and open a finding"),
             ("← →", "read the charts at one moment (shift: faster)"),
             ("↑ ↓", "in the layer map: choose a layer"),
+            ("< > ~", "in a table: sort by another column, turn the order round"),
             ("esc", "back"),
         ):
             _row(text, key, what)
+        _head(text, "SCREENS")
+        for board in discover():
+            _row(text, board.KEY, f"{board.TITLE}. {board.HELP}")
         _head(text, "PANELS")
         for number, panel in enumerate(numbered(), start=1):
             _row(text, str(number), f"{panel.TITLE}. {panel.HELP}")

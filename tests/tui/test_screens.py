@@ -1,0 +1,142 @@
+"""Screens beside the overview: each opens on its key, fits the smallest terminal, and asks for its own numbers only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.geometry import Region
+from textual.pilot import Pilot
+
+from kvscope import session_pages
+from kvscope.session import Session
+from kvscope.signals.reading import Missing, Reading
+from kvscope.tui.app import KvscopeApp
+from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels._table import Cells
+from kvscope.tui.screens import discover
+from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.widgets.canvas import Canvas
+from kvscope.view import Headline, Page, Table, View
+from tests.tui.still import StillSession
+from tests.tui.views import UNSAID, full_view
+from tests.unit.session_data import START_S, Clock, Engine, ListSource
+
+COLUMNS = (("layer", ""), ("KV", "B"), ("read", "ratio"))
+ROWS = tuple((str(n), 2.0**20 * (1 + n % 3), None if n == 1 else n / 40) for n in range(40))
+FACT = Headline("kv", "resident KV", Reading(71e6, 1e5, "B"), Reading(188e6, 1e5, "B"), -0.62, -1, sure=True)
+
+
+def page_view(name: str, known: str) -> View:
+    full = Page(name, (FACT,) * 9, Table(COLUMNS, ROWS, ("a line above",)))
+    pages = {
+        "full": full,
+        "empty": Page(name),
+        "missing": Page(name, (Headline("kv", "resident KV", UNSAID),), Table(COLUMNS, UNSAID)),
+    }
+    return full_view(page=pages[known], **({} if known == "full" else {"trends": {}, "layers": None}))
+
+
+async def settle(app: KvscopeApp, pilot: Pilot[None]) -> None:
+    app.poller.drain()
+    await pilot.pause()
+
+
+def text_of(app: KvscopeApp) -> str:
+    return "\n".join(
+        canvas.render_line(y).text for canvas in app.screen.query(Canvas) for y in range(canvas.size.height)
+    )
+
+
+def test_keys_and_names_of_screens_are_their_own_and_the_session_plans_every_one() -> None:
+    keys = [board.KEY for board in discover()]
+    taken = {key for key, _ in KvscopeApp(StillSession(full_view()))._bindings.key_to_bindings.items()}
+    assert len(set(keys)) == len(keys)
+    assert set(keys) <= taken
+    assert {board.name_of() for board in discover()} == set(session_pages.PLANS)
+    assert all(board.HELP and board.PANELS for board in discover())
+
+
+@pytest.mark.parametrize("known", ["full", "empty", "missing"])
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_every_screen_shows_every_view_within_the_terminal(size: tuple[int, int], known: str) -> None:
+    session = StillSession(full_view())
+    app = KvscopeApp(session, interval_s=60)
+    async with app.run_test(size=size) as pilot:
+        for board in discover():
+            session.view = page_view(board.name_of(), known)
+            await pilot.press(board.KEY)
+            await settle(app, pilot)
+            assert isinstance(app.screen, board)
+            assert session.asked[-1] == f"look {board.name_of()}"
+            for panel in app.screen.query(Panel):
+                assert panel.region.area > 0, panel
+                assert Region(0, 0, *size).contains_region(panel.region), panel
+                assert "not drawn" not in str(panel.border_title)
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert isinstance(app.screen, MainScreen)
+        assert session.asked[-1] == "look overview"
+
+
+async def test_a_table_sorts_by_the_chosen_column_and_keeps_the_unknown_last() -> None:
+    session = StillSession(full_view())
+    app = KvscopeApp(session, interval_s=60)
+    async with app.run_test(size=(80, 24)) as pilot:
+        session.view = page_view("layers", "full")
+        await pilot.press("L")
+        await settle(app, pilot)
+        await pilot.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
+        cells = app.screen.query_one(Cells)
+        assert [row[0] for row in cells.rows_in_order][:2] == ["39", "38"]
+        assert cells.rows_in_order[-1][0] == "1"
+        await pilot.press("tilde", "down", "down")
+        assert cells.rows_in_order[0][0] == "0"
+        assert cells.cursor == 2
+
+
+async def test_an_unknown_table_says_what_would_supply_it() -> None:
+    session = StillSession(full_view())
+    app = KvscopeApp(session, interval_s=60)
+    async with app.run_test(size=(80, 24)) as pilot:
+        session.view = page_view("fleet", "missing")
+        await pilot.press("F")
+        await settle(app, pilot)
+        assert UNSAID.remedy in text_of(app)
+
+
+async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no such colour")
+
+    monkeypatch.setattr("kvscope.tui.panels.tiers.TiersPanel.show", fail)
+    app = KvscopeApp(StillSession(full_view()), interval_s=60)
+    async with app.run_test(size=(160, 48)) as pilot:
+        await settle(app, pilot)
+        assert "no such colour" in str(app.screen.query_one("#tiers", Panel).border_title)
+        assert "throughput did not move" in text_of(app)
+
+
+def test_the_session_reads_what_the_open_screen_needs_and_nothing_else() -> None:
+    clock, engine, source = Clock(START_S), Engine(), ListSource()
+    session = Session(source, (), clock=clock)
+    for second in range(1, 15):
+        clock.now_s = START_S + second
+        session.store.add(engine.step(clock.now_s))
+    session.look("layers")
+    view = session.poll()
+    assert view.page is not None
+    assert view.page.table is not None
+    assert not isinstance(view.page.table.rows, Missing)
+    assert [row[0] for row in view.page.table.rows] == ["0", "1", "2", "3"]
+    assert view.headlines == ()
+    assert view.layers is not None
+    session.set_paused(True)
+    session.look("tiers")
+    paused = session.poll()
+    assert paused.paused
+    assert paused.page is not None
+    assert paused.page.name == "tiers"
+    assert replace(session.poll(), now_s=0) == replace(paused, now_s=0)
+    session.look("overview")
+    assert session.poll().headlines
