@@ -2,7 +2,8 @@
 
 Without --url the built-in engine is started and measured uncompressed and compressed; then the same long-tail load
 runs at equal memory under static admission, under the measured curve, and under a quarter for all lengths. With --url
-only the lengths are measured, from what that server's page says. Nothing else may use the server meanwhile.
+only the lengths are measured, from what that server's page says. Nothing else may use the server meanwhile, and its
+prefix cache must be off where it counts blocks of ended requests as held (the built-in engine does, vLLM does not).
 """
 
 from __future__ import annotations

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from kvscope.plan import kinds
+from kvscope.plan.formulas import Estimate
 from kvscope.plan.plan import Plan
 from kvscope.report._words import amount
 
@@ -26,16 +28,7 @@ def as_json(plan: Plan) -> str:
             "requests_that_fit": plan.fits(plan.bytes_per_request),
             "mix_bytes_per_request": plan.mix_bytes,
             "mix_requests_that_fit": mix_fits(plan),
-            "formulas": [
-                {
-                    "name": one.name,
-                    "says": one.says,
-                    "bytes_per_request": one.bytes_per_request,
-                    "of_counted": one.bytes_per_request / plan.bytes_per_request if plan.bytes_per_request else None,
-                    "requests_that_fit": plan.fits(one.bytes_per_request),
-                }
-                for one in plan.estimates
-            ],
+            "formulas": [_formula(plan, one) for one in plan.estimates],
             "by_length": [
                 {
                     "context": point.context,
@@ -50,6 +43,16 @@ def as_json(plan: Plan) -> str:
         indent=2,
         ensure_ascii=False,
     )
+
+
+def _formula(plan: Plan, one: Estimate) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "says": one.says,
+        "bytes_per_request": one.bytes_per_request,
+        "of_counted": one.bytes_per_request / plan.bytes_per_request if plan.bytes_per_request else None,
+        "requests_that_fit": plan.fits(one.bytes_per_request),
+    }
 
 
 def as_text(plan: Plan) -> str:
