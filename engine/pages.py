@@ -139,7 +139,7 @@ class Pages:
         Until `commit` the pages are where they were, and must be neither freed nor moved. Raises OutOfBlocks,
         ValueError, changing nothing.
         """
-        flat = self._flat(layer, block, head)
+        flat = flat_index(self.page_form, layer, block, head)
         if (self.page_form.view(-1)[flat] != code).any():
             raise ValueError(f"cache: expected only pages of code {code} to relocate")
         new = self._arena(code ^ HOST).allocate(code % HOST, len(flat)) if len(flat) else flat
@@ -157,7 +157,7 @@ class Pages:
         self._arena(code).free(code % HOST, transfer.old)
         self.page_offset.view(-1)[transfer.flat] = transfer.new
         self.page_form.view(-1)[transfer.flat] = code ^ HOST
-        self._count(transfer.layer, code, code ^ HOST)
+        count_moved(self.page_counts, transfer.layer, code, code ^ HOST)
 
     def _arena(self, code: int) -> Arena:
         if code < HOST:
@@ -167,7 +167,7 @@ class Pages:
 
     def evict(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> int:
         """Drop pages of any live form for good; bytes freed. Raises ValueError for a page that is not there."""
-        flat = self._flat(layer_idx, block_idx, head_idx)
+        flat = flat_index(self.page_form, layer_idx, block_idx, head_idx)
         held = self.page_form.view(-1)[flat]
         if ((held == NONE) | (held == EVICTED)).any():
             raise ValueError("cache: evict of a page that is not there")
@@ -175,7 +175,7 @@ class Pages:
         for code in torch.unique(held).tolist():
             mask = held == code
             self._arena(code).free(code % HOST, self.page_offset.view(-1)[flat[mask]])
-            self._count(layer_idx[mask], code, EVICTED)
+            count_moved(self.page_counts, layer_idx[mask], code, EVICTED)
             freed += int(mask.sum()) * self.arena.page_bytes[code % HOST]
         self.page_offset.view(-1)[flat] = -1
         self.page_form.view(-1)[flat] = EVICTED
@@ -211,20 +211,8 @@ class Pages:
             return None
         return gone.repeat_interleave(self.geometry.block_tokens, 0)[:context_len]
 
-    def _flat(self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor) -> torch.Tensor:
-        _, blocks, heads = self.page_form.shape
-        flat = (layer_idx * blocks + block_idx) * heads + head_idx
-        if len(np.unique(flat.numpy())) != len(flat):
-            raise ValueError("cache: the same page is named twice")
-        return flat
-
-    def _count(self, layer_idx: torch.Tensor, source: int, target: int) -> None:
-        pages = np.bincount(layer_idx.numpy(), minlength=self.geometry.layers)
-        self.page_counts[:, source] -= pages
-        self.page_counts[:, target] += pages
-
     def _move(self, source: int, target: int, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> int:
-        flat, n = self._flat(layer, block, head), len(layer)
+        flat, n = flat_index(self.page_form, layer, block, head), len(layer)
         if n == 0:
             return 0
         if (self.page_form.view(-1)[flat] != source).any():
@@ -242,5 +230,21 @@ class Pages:
         self.arena.write(target, new, pages)
         self.page_offset.view(-1)[flat] = new
         self.page_form.view(-1)[flat] = target
-        self._count(layer, source, target)
+        count_moved(self.page_counts, layer, source, target)
         return n * size
+
+
+def flat_index(pages: torch.Tensor, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
+    """Where pages lie in a flattened table, int64 [n]. Raises ValueError where one is named twice."""
+    _, blocks, heads = pages.shape
+    flat = (layer * blocks + block) * heads + head
+    if len(np.unique(flat.numpy())) != len(flat):
+        raise ValueError("cache: the same page is named twice")
+    return flat
+
+
+def count_moved(counts: npt.NDArray[np.int64], layer: torch.Tensor, source: int, target: int) -> None:
+    """Book pages of these layers from one code to another; counts int64 [layers, codes]."""
+    pages = np.bincount(layer.numpy(), minlength=len(counts))
+    counts[:, source] -= pages
+    counts[:, target] += pages

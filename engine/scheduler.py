@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine import admission
@@ -88,7 +89,7 @@ class Scheduler:
             if request.prefilled and request in self.running and self._grow(request):
                 plan.decode.append(request)
         plan.decode = [request for request in plan.decode if request in self.running]
-        self._spend(plan)
+        self.counts.budget_bound += spend(plan, self.running, self.knobs, self._steps)
         return plan
 
     def room(self) -> Room:
@@ -137,37 +138,19 @@ class Scheduler:
         elif knobs.prefix_cache == "off":
             self.holdings.free(self.prefix.clear())
 
-    def _spend(self, plan: Plan) -> None:
-        """Fill the plan with prompt chunks; with ``step_tokens`` decoders come first and may have to take turns."""
-        budget, total = self.knobs.prefill_chunk, self.knobs.step_tokens
-        bound = False
-        if total:
-            first = self._steps * total % max(1, len(plan.decode)) if len(plan.decode) > total else 0
-            turns = plan.decode[first:] + plan.decode[:first]
-            bound, plan.decode = len(turns) > total, turns[:total]
-            budget = min(budget, total - len(plan.decode))
-        for request in self.running:
-            if request.prefilled:
-                continue
-            end = min(request.length, request.computed + budget)
-            if end > request.computed:
-                plan.prefill.append((request, request.computed, end))
-            budget -= end - request.computed
-            bound |= end < request.length
-        self.counts.budget_bound += bound
-
     def _admit(self, now_s: float) -> None:
         kept: list[Request] = []
         self.deferred, counts = 0, self.counts
         while self.waiting and len(self.running) < self.knobs.max_running:
             request = self.waiting.popleft()
-            matched = self._matched(request)
+            looked_up = self.knobs.prefix_cache == "on" and not request.block_table
+            matched = stored_prefix(request, self.prefix, self._computing) if looked_up else []
             if matched is None:
                 kept.append(request)
                 self.deferred += 1
                 continue
             expected = len(request.prompt) + request.max_new_tokens
-            needed = self._needed(request, expected, matched)
+            needed = blocks_needed(request, expected, matched, self.holdings)
             fits = self.admission.admits(self.room(), self.holdings.free_blocks(), needed, expected)
             if not fits or not self._start(request, matched, needed, now_s):
                 kept.append(request)
@@ -175,21 +158,6 @@ class Scheduler:
                 break
         counts.cap_bound += bool(self.waiting) and len(self.running) >= self.knobs.max_running
         self.waiting.extendleft(reversed(kept))
-
-    def _matched(self, request: Request) -> list[int] | None:
-        """Blocks of the request's prefix that are stored; None while another request is computing the next one."""
-        if self.knobs.prefix_cache == "off" or request.block_table:
-            return []
-        matched = self.prefix.match(request.keys)
-        if len(matched) < len(request.keys) and request.keys[len(matched)] in self._computing:
-            return None
-        return matched
-
-    def _needed(self, request: Request, expected: int, matched: list[int]) -> int:
-        if request.block_table:
-            return self.holdings.away(request.block_table)
-        tokens = expected if self.cache.contiguous else request.length + 1
-        return self.cache.geometry.blocks_for(tokens) - len(matched)
 
     def _start(self, request: Request, matched: list[int], needed: int, now_s: float) -> bool:
         if request.block_table:
@@ -247,3 +215,41 @@ class Scheduler:
                 del self._computing[key]
         self.holdings.free(request.block_table)
         request.block_table, request.computed, request.placed = [], 0, 0
+
+
+def spend(plan: Plan, running: Sequence[Request], knobs: Knobs, step: int) -> bool:
+    """Fill the plan with prompt chunks; whether the budget ran out with more to do.
+
+    With ``step_tokens`` decoders come first, and take turns when they are more than that.
+    """
+    budget, total, bound = knobs.prefill_chunk, knobs.step_tokens, False
+    if total:
+        first = step * total % len(plan.decode) if len(plan.decode) > total else 0
+        turns = plan.decode[first:] + plan.decode[:first]
+        bound, plan.decode = len(turns) > total, turns[:total]
+        budget = min(budget, total - len(plan.decode))
+    for request in running:
+        if request.prefilled:
+            continue
+        end = min(request.length, request.computed + budget)
+        if end > request.computed:
+            plan.prefill.append((request, request.computed, end))
+        budget -= end - request.computed
+        bound |= end < request.length
+    return bound
+
+
+def stored_prefix(request: Request, prefix: PrefixCache, computing: Mapping[BlockKey, Request]) -> list[int] | None:
+    """Blocks of the request's prefix that are stored; None while another request is computing the next one."""
+    matched = prefix.match(request.keys)
+    if len(matched) < len(request.keys) and request.keys[len(matched)] in computing:
+        return None
+    return matched
+
+
+def blocks_needed(request: Request, expected: int, matched: list[int], holdings: Holdings) -> int:
+    """Blocks a request needs now: a swapped one its own, a contiguous pool all that it will ever hold."""
+    if request.block_table:
+        return holdings.away(request.block_table)
+    tokens = expected if holdings.cache.contiguous else request.length + 1
+    return holdings.cache.geometry.blocks_for(tokens) - len(matched)

@@ -53,8 +53,7 @@ def attend_pages(  # type: ignore[no-untyped-def]
     acc = np.zeros((requests * heads, lanes, group, dim), np.float32)
     for lane in numba.prange(lanes):
         first, last = start[-1] * lane // lanes, start[-1] * (lane + 1) // lanes
-        s = np.empty((group, tokens), np.float32)
-        mine = np.empty((group, dim), np.float32)
+        s, mine = np.empty((group, tokens), np.float32), np.empty((group, dim), np.float32)
         bits = np.empty(tokens, np.int32)
         powers = bits.view(np.float32)
         plain, inner = np.empty((tokens, dim), np.int8), np.empty((group, rank), np.float32)
@@ -77,8 +76,7 @@ def attend_pages(  # type: ignore[no-untyped-def]
                         form, page_offset[layer, block, h], n, tokens, lead, mine, top, sums, sofar, s, bits, powers,
                         plain, inner, rows_f32, rows_i8, floats,
                     )  # fmt: skip
-                    hot += form == HOT
-                    cold += form != HOT
+                    hot, cold = hot + (form == HOT), cold + (form != HOT)
                     entries += 1 if form == MERGED else n
         read[lane, 0], read[lane, 1], read[lane, 2] = hot, cold, entries
     for pair in range(requests * heads):

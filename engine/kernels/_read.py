@@ -68,6 +68,17 @@ def read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i
 
 
 @numba.njit(cache=True, fastmath=True)
+def read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32):  # type: ignore[no-untyped-def]
+    """The mean stands for n tokens: without log n its share of the softmax would be that of one."""
+    row = offset // (4 * q.shape[1])
+    score_rows(q, rows_f32, row, 1, s)
+    for g in range(q.shape[0]):
+        s[g, 0] += np.float32(math.log(n))
+    soften(s, 1, peak, total, acc, bits, powers)
+    add_rows(s, rows_f32, row + 1, 1, acc)
+
+
+@numba.njit(cache=True, fastmath=True)
 def read_page(  # type: ignore[no-untyped-def]
     form, offset, n, tokens, soon, q, peak, total, acc, s, bits, powers, plain, inner, rows_f32, rows_i8, floats
 ):  # fmt: skip
@@ -102,10 +113,4 @@ def read_page(  # type: ignore[no-untyped-def]
         elif form == LOWRANK:
             read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner)
         else:
-            row = offset // (4 * dim)
-            score_rows(q, rows_f32, row, 1, s)
-            # The mean stands for n tokens: without this its share of the softmax would be that of one.
-            for g in range(q.shape[0]):
-                s[g, 0] += np.float32(math.log(n))
-            soften(s, 1, peak, total, acc, bits, powers)
-            add_rows(s, rows_f32, row + 1, 1, acc)
+            read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32)
