@@ -8,9 +8,11 @@ import pytest
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from kvscope import session_pages
+from kvscope import session_pages, session_tables
 from kvscope.session import Session
+from kvscope.session_view import Reader
 from kvscope.signals.reading import Missing, Reading
+from kvscope.store import Store
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.panels._base import Panel
 from kvscope.tui.panels._table import Cells
@@ -18,6 +20,7 @@ from kvscope.tui.screens import discover
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.widgets.canvas import Canvas
 from kvscope.view import Headline, Page, Table, View
+from probes.sample import Sample
 from tests.tui.still import StillSession
 from tests.tui.views import UNSAID, full_view
 from tests.unit.session_data import START_S, Clock, Engine, ListSource
@@ -140,3 +143,18 @@ def test_the_session_reads_what_the_open_screen_needs_and_nothing_else() -> None
     assert replace(session.poll(), now_s=0) == replace(paused, now_s=0)
     session.look("overview")
     assert session.poll().headlines
+
+
+def test_requests_that_ended_in_the_same_step_stay_two_rows_and_the_newest_comes_first() -> None:
+    store = Store()
+    for t, told in ((10.0, (64, 8, 0.5)), (12.0, (512, 16, 0.7)), (12.0, (2048, 32, 0.9))):
+        names = ("request.tokens_in", "request.tokens_out", "latency.ttft")
+        store.add([Sample(name, float(value), t) for name, value in zip(names, told, strict=True)])
+    table = session_tables.requests(Reader(store))
+    assert not isinstance(table.rows, Missing)
+    assert [(row[0], row[1], row[2], row[5]) for row in table.rows] == [
+        (12.0, 2048, 32, 0.9),
+        (12.0, 512, 16, 0.7),
+        (10.0, 64, 8, 0.5),
+    ]
+    assert table.rows[0][8] is None, "KV bytes nobody told stay unknown"
