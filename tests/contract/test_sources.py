@@ -151,7 +151,7 @@ def test_a_sample_file_opens_and_speaks_the_catalogues_language(path: Path) -> N
         metric = metric_of(sample.metric)
         assert metric is not None, sample.metric
         # `who` tells groups of requests apart where a recording does.
-            assert {label for label, _ in sample.labels} <= {*metric.labels, "le", "who"}, sample
+        assert {label for label, _ in sample.labels} <= {*metric.labels, "le", "who"}, sample
         assert sample.t >= last.get((sample.metric, sample.labels), sample.t)
         last[sample.metric, sample.labels] = sample.t
 
