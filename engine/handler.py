@@ -65,10 +65,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Cache-Control", "no-cache")
-        if self.request_version == "HTTP/1.0":
-            self.close_connection = True
-        else:
+        # Not by close_connection: a client that asks to close afterwards still reads HTTP/1.1 framing.
+        self._chunked = self.request_version != "HTTP/1.0"
+        if self._chunked:
             self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.close_connection = True
         self.end_headers()
 
     def send_event(self, data: str) -> None:
@@ -78,7 +80,7 @@ class Handler(BaseHTTPRequestHandler):
         self._chunk(b"")
 
     def _chunk(self, data: bytes) -> None:
-        self.wfile.write(data if self.close_connection else b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def _route(self, method: str, path: str) -> None:
         try:
