@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 # Read once when the libraries load: idle threads must sleep, not spin, or two thread pools fight over the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvscope" / "numba"
-os.environ.setdefault("NUMBA_CACHE_DIR", str(_CACHE))
 
 if __name__ == "__main__":
     from engine.process import main
