@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from engine.cache import KVCache
+from engine.forms import EVICTED
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
 from engine.kernels.generic import Generic
 
@@ -87,6 +88,8 @@ class TritonBlock:
         phases: Phases | None = None,
     ) -> torch.Tensor:
         started = perf_counter()
+        if int(cache.page_form[layer].max()) > EVICTED:
+            raise ValueError(f"triton_block: layer {layer} has pages of a form that it does not read (hot, cold_int8)")
         kv = PagedKV(cache.arena.data, cache.page_offset[layer], cache.page_form[layer])
         out = attend(q, kv, batch, selection, scale, cache.geometry.block_tokens)
         if phases is not None:

@@ -75,8 +75,9 @@ class Parser(Generic[T]):
                 name, labels, rest = split_line(line)
                 value = _value(rest)
                 found = self._resolve(name, labels)
-                # Only a head that ends where the labels end names the series; an exemplar has braces of its own.
-                if "#" not in rest and ("{" not in head or "} " in line):
+                # Only a head that ends where the labels end names the series: an exemplar has braces of its own, and a
+                # tab may stand where the space was looked for.
+                if "#" not in rest and rest.split() == tail.split():
                     self._remember(head, found)
         except ValueError:
             page.bad_lines += 1

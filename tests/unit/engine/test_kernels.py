@@ -28,8 +28,12 @@ SHAPES = [
 ]
 
 
-def filled(geometry: KVGeometry, lens: list[int], seed: int, *, whole: bool = False) -> tuple[KVCache, DecodeBatch]:
-    """A cache with random keys and values in scattered blocks, half in cold forms, some evicted (none if `whole`)."""
+def filled(
+    geometry: KVGeometry, lens: list[int], seed: int, *, whole: bool = False, cold: tuple[int, ...] = ()
+) -> tuple[KVCache, DecodeBatch]:
+    """A cache with random keys and values in scattered blocks, half in cold forms (all, or the codes in `cold`), some
+    evicted (none if `whole`).
+    """
     torch.manual_seed(seed)
     need = [geometry.blocks_for(n) for n in lens]
     blocks = sum(need) + 7
@@ -50,15 +54,15 @@ def filled(geometry: KVGeometry, lens: list[int], seed: int, *, whole: bool = Fa
         full += mine[: n // geometry.block_tokens]
     cache.finalise(full)
     if not whole and full:
-        scatter(cache, full)
+        scatter(cache, full, cold or tuple(code for code in cache.forms if code != HOT))
     cache.check()
     return cache, DecodeBatch(table, torch.tensor(lens, dtype=torch.int32))
 
 
-def scatter(cache: KVCache, full: list[int]) -> None:
+def scatter(cache: KVCache, full: list[int], cold: tuple[int, ...]) -> None:
     """Give some pages each of the cold forms, and drop some."""
     shape = (cache.geometry.layers, len(full), cache.geometry.kv_heads)
-    fate, cold = torch.rand(shape), [code for code in cache.forms if code != HOT]
+    fate = torch.rand(shape)
     for i, code in enumerate(cold):
         layer, block, head = torch.where((fate > 0.2 + 0.5 * i / len(cold)) & (fate < 0.2 + 0.5 * (i + 1) / len(cold)))
         cache.demote(layer, torch.tensor(full)[block], head, code)

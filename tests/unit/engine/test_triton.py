@@ -18,13 +18,14 @@ import torch
 from engine.kernels import Keep, get
 from engine.kernels.oracle import Oracle
 from engine.kernels.triton_block import splits_for
+from engine.forms.cold_int8 import CODE as INT8
 from engine.geometry import KVGeometry
 from tests.unit.engine.test_kernels import filled
 
 lens = [150, 1, 64, 513]
 assert splits_for(8, 17) == 8
 for geometry in (KVGeometry(1, 2, 4, 64), KVGeometry(1, 1, 20, 32, block_tokens=16, rep_tokens=16)):
-    cache, batch = filled(geometry, lens, seed=7)
+    cache, batch = filled(geometry, lens, seed=7, cold=(INT8,))
     q = torch.randn(len(lens), geometry.q_heads, geometry.head_dim)
     kernels, oracle = get("triton_block"), Oracle(torch.float64)
     keep = Keep(0.3, sink_tokens=16, window_tokens=40, block_tokens=geometry.block_tokens)

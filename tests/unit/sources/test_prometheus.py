@@ -128,3 +128,9 @@ def _seconds(run: Callable[[], object]) -> float:
     began = time.process_time()
     run()
     return time.process_time() - began
+
+
+@pytest.mark.parametrize("line", ["x_total\t42.0", "x_total\t42.0 1234567", "x_total\t42.0\t1234567", "x_total  42.0"])
+def test_a_line_is_read_the_same_the_second_time_wherever_its_tabs_stand(line: str) -> None:
+    parser: Parser[str] = Parser(lambda name, labels: name)
+    assert parser.parse(line).rows == parser.parse(line).rows == [("x_total", 42.0)]
