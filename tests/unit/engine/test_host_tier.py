@@ -94,7 +94,7 @@ def test_a_page_fetched_ahead_is_no_fetch_later() -> None:
 
 
 def test_the_link_takes_as_long_as_it_is_said_to() -> None:
-    cache, tier, ids, clock = cold_and_away()
+    _, tier, ids, clock = cold_and_away()
     tier.link_mb_s = 1.0
     tier.fetch(2, torch.tensor([[[ids[0]], [ids[0]]]]))
     assert sum(clock.slept) == pytest.approx(2 * GEOMETRY.cold_page_bytes / 1e6, rel=0.5)
