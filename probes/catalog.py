@@ -252,8 +252,6 @@ _METRICS = (
     Metric("quality.score", _G, "ratio", "Share of a benchmark's questions answered right."),
     Metric("quality.perplexity", _G, "ppl", "Perplexity on a fixed text."),
     Metric("quality.falls_with_length", _G, "flag", "1 where answers get worse the longer they are."),
-    Metric("quality.later_right", _C, "tokens", "As quality.tokens_right, of turns after the first."),
-    Metric("quality.later_checked", _C, "tokens", "As quality.tokens_checked, of turns after the first."),
     # The machine.
     Metric("gpu.util", _G, "ratio", "Share of time some kernel ran; says nothing about how well.", ("gpu",)),
     Metric("gpu.mem_bw_util", _G, "ratio", "Share of time the memory interface was active.", ("gpu",)),

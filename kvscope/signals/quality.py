@@ -23,12 +23,12 @@ def right_token_share(window: Window) -> Reading | Missing:
 @signal(
     "later_right_share",
     unit="ratio",
-    needs=("quality.later_right", "quality.later_checked"),
+    needs=("quality.later_tokens_right", "quality.later_tokens_checked"),
     help="As right_token_share, of turns after the first only.",
 )
 def later_right_share(window: Window) -> Reading | Missing:
-    checked = window.counter("quality.later_checked")
-    return window.ratio(window.counter("quality.later_right"), checked, "ratio", _UNCHECKED)
+    checked = window.counter("quality.later_tokens_checked")
+    return window.ratio(window.counter("quality.later_tokens_right"), checked, "ratio", _UNCHECKED)
 
 
 @signal(
