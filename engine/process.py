@@ -38,9 +38,9 @@ from engine.workload import Load, RecallLoad
 from probes.recorder import Recorder
 from probes.ring import RingWriter
 from probes.runtime import process_start_ticks
+from probes.version import __version__
 
 IDLE_WAIT_S = 0.05
-VERSION = "0.1.0"
 
 
 class Process:
@@ -67,7 +67,7 @@ class Process:
         self.epoch = 0
         self.info = {
             "engine": "kvscope-engine",
-            "version": VERSION,
+            "version": __version__,
             "model": loaded.name,
             "device": settings.device,
             "dtype": "float32",

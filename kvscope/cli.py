@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from kvscope import commands
 from kvscope.errors import EXIT_INTERRUPTED, EXIT_USAGE, KvscopeError, UsageError, nearest
-from kvscope.version import __version__
+from probes.version import __version__
 
 DESCRIPTION = "Why did the service not get faster when the KV cache shrank? Profile and diagnose LLM inference engines."
 EPILOG = """\

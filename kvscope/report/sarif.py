@@ -7,7 +7,7 @@ from typing import Any
 
 from kvscope.finding import Diagnosis, Finding
 from kvscope.report import _lines
-from kvscope.version import __version__
+from probes.version import __version__
 
 _LEVELS = {"confirmed": "error", "likely": "error", "possible": "warning", "unexplained": "warning", "refuted": "none"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

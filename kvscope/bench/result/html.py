@@ -8,7 +8,7 @@ from html import escape
 from kvscope.bench.result.result import Result, Table
 from kvscope.bench.result.svg import svg
 from kvscope.bench.result.text import cell_text
-from kvscope.version import __version__
+from probes.version import __version__
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --dim: #5b6675; --line: #d9dee5; --page: #ffffff; --band: #f4f6f9;
