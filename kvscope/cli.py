@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import pkgutil
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
 from kvscope import commands
+from kvscope.discovery import module_names
 from kvscope.errors import EXIT_INTERRUPTED, EXIT_USAGE, KvscopeError, UsageError, nearest
 from probes.version import __version__
 
@@ -29,7 +29,7 @@ Without a command: pick among the engines found on this machine, or start the de
 
 def command_names() -> tuple[str, ...]:
     """Every subcommand, by file name; imports none of them."""
-    return tuple(found.name for found in pkgutil.iter_modules(commands.__path__) if not found.name.startswith("_"))
+    return module_names(commands.__path__)
 
 
 def run(argv: Sequence[str]) -> int:

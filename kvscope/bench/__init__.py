@@ -6,11 +6,9 @@ starts it as a child process.
 
 from __future__ import annotations
 
-import pkgutil
+from kvscope.discovery import module_names
 
 
 def names() -> tuple[str, ...]:
     """Return the benchmarks there are; imports none of them."""
-    return tuple(
-        sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.ispkg and not info.name.startswith("_"))
-    )
+    return module_names(__path__)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import cast
 
+from kvscope.discovery import module_names
 from kvscope.playbook_schema import Playbook
 
 Render = Callable[[Sequence[Playbook], str], str]
@@ -16,7 +16,7 @@ Render = Callable[[Sequence[Playbook], str], str]
 @cache
 def names() -> tuple[str, ...]:
     """Return the formats there are."""
-    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")))
+    return module_names(__path__)
 
 
 def render(name: str, playbooks: Sequence[Playbook], engine: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
+from kvscope.discovery import module_names
 from kvscope.errors import UsageError, nearest
 from kvscope.finding import Diagnosis
 
@@ -17,7 +17,7 @@ Render = Callable[..., str]
 @cache
 def names() -> tuple[str, ...]:
     """Return the formats there are."""
-    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")))
+    return module_names(__path__)
 
 
 def get(name: str) -> Render:

@@ -6,10 +6,10 @@ A file has ``held(config, layer, context, widths) -> Held`` and ``SAYS``, one li
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import cast
 
+from kvscope.discovery import module_names
 from kvscope.plan.config import ModelConfig
 from kvscope.plan.dtypes import Widths
 from kvscope.plan.kinds._base import Held
@@ -19,7 +19,7 @@ HeldBy = Callable[[ModelConfig, int, int, Widths], Held]
 
 def names() -> tuple[str, ...]:
     """Return the kinds there are."""
-    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")))
+    return module_names(__path__)
 
 
 def get(name: str) -> HeldBy:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Collection
 from functools import cache
 from typing import cast
 
+from kvscope.discovery import module_names
 from kvscope.sources.maps._base import EngineMap
 
 _ROLES = ("engine", "router", "cache", "machine")
@@ -16,7 +16,7 @@ _ROLES = ("engine", "router", "cache", "machine")
 @cache
 def names() -> tuple[str, ...]:
     """Return the engines whose pages can be read."""
-    return tuple(sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")))
+    return module_names(__path__)
 
 
 @cache

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
+from kvscope.discovery import classes
 from kvscope.tui.panels._base import Panel
 
 
 @cache
 def discover() -> tuple[type[Panel], ...]:
     """Every panel class of this folder, in ORDER."""
-    found: list[type[Panel]] = []
-    for entry in pkgutil.iter_modules(__path__):
-        if entry.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"{__name__}.{entry.name}")
-        found += [
-            thing
-            for thing in vars(module).values()
-            if isinstance(thing, type) and issubclass(thing, Panel) and thing.__module__ == module.__name__
-        ]
-    return tuple(sorted(found, key=lambda panel: (panel.ORDER, panel.__name__)))
+    return tuple(sorted(classes(__name__, __path__, Panel), key=lambda panel: (panel.ORDER, panel.__name__)))
 
 
 def numbered() -> tuple[type[Panel], ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from typing import TYPE_CHECKING
+
+from kvscope.discovery import classes
 
 if TYPE_CHECKING:
     from kvscope.tui.screens._board import Board
@@ -16,14 +16,4 @@ def discover() -> tuple[type[Board], ...]:
     """Every board of this folder, in ORDER."""
     from kvscope.tui.screens._board import Board
 
-    found: list[type[Board]] = []
-    for entry in pkgutil.iter_modules(__path__):
-        if entry.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"{__name__}.{entry.name}")
-        found += [
-            thing
-            for thing in vars(module).values()
-            if isinstance(thing, type) and issubclass(thing, Board) and thing.__module__ == module.__name__
-        ]
-    return tuple(sorted(found, key=lambda board: (board.ORDER, board.TITLE)))
+    return tuple(sorted(classes(__name__, __path__, Board), key=lambda board: (board.ORDER, board.TITLE)))
