@@ -92,33 +92,42 @@ def plain(tensor: torch.Tensor, dtype: torch.dtype) -> np.ndarray:
 NO_INDEX, NO_COUNT = np.zeros((1, 1, 1), np.int32), np.zeros((1, 1), np.int32)
 
 
-def attend(
-    q: torch.Tensor,
-    layer: int,
-    cache: KVCache,
-    batch: DecodeBatch,
-    selection: Selection | None,
-    scale: float,
-    phases: Phases | None,
-) -> tuple[torch.Tensor, Traffic]:
-    """`Kernels.attend` and what it read. Not for two threads at once: the threading layer would stop the process."""
-    started = perf_counter()
-    shape = cache.geometry
-    groups = plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
-    out = torch.empty(groups.shape)
-    lanes = numba.get_num_threads()
-    read = np.zeros((lanes, 3), np.int64)
-    index, count = NO_INDEX, NO_COUNT
-    if selection is not None:
-        index, count = plain(selection.index, torch.int32), plain(selection.count, torch.int32)
-    lens = plain(batch.context_lens, torch.int32)
-    attend_pages(
-        groups, np.float32(scale), lens, plain(batch.block_table, torch.int32), index, count, selection is None,
-        layer, shape.block_tokens, shape.components, lanes, *cache.views, out.numpy(), read,
-    )  # fmt: skip
-    hot, cold, entries = read.sum(0).tolist()
-    if phases is not None:
-        phases.attend += perf_counter() - started
-    return out.view(len(q), shape.q_heads, shape.head_dim), Traffic(
-        hot, cold, entries / shape.kv_heads, int(lens.sum())
-    )
+class InPlace:
+    """Kernels that read pages in place through the page table; how they choose is each one's own.
+
+    Not for two threads at once: the threading layer would stop the process.
+    """
+
+    def __init__(self) -> None:
+        self.traffic = Traffic()
+
+    def attend(
+        self,
+        q: torch.Tensor,
+        layer: int,
+        cache: KVCache,
+        batch: DecodeBatch,
+        selection: Selection | None,
+        scale: float,
+        phases: Phases | None = None,
+    ) -> torch.Tensor:
+        """As `Kernels.attend`."""
+        started = perf_counter()
+        shape = cache.geometry
+        groups = plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
+        out = torch.empty(groups.shape)
+        lanes = numba.get_num_threads()
+        read = np.zeros((lanes, 3), np.int64)
+        index, count = NO_INDEX, NO_COUNT
+        if selection is not None:
+            index, count = plain(selection.index, torch.int32), plain(selection.count, torch.int32)
+        lens = plain(batch.context_lens, torch.int32)
+        attend_pages(
+            groups, np.float32(scale), lens, plain(batch.block_table, torch.int32), index, count, selection is None,
+            layer, shape.block_tokens, shape.components, lanes, *cache.views, out.numpy(), read,
+        )  # fmt: skip
+        hot, cold, entries = read.sum(0).tolist()
+        if phases is not None:
+            phases.attend += perf_counter() - started
+        self.traffic = Traffic(hot, cold, entries / shape.kv_heads, int(lens.sum()))
+        return out.view(len(q), shape.q_heads, shape.head_dim)

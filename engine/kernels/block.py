@@ -15,7 +15,7 @@ from engine.cache import KVCache
 from engine.forms import EVICTED, NONE
 from engine.geometry import KVGeometry
 from engine.kernels import _paged
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
+from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
 
 # Ranks of what is not scored; finite and far outside any real bound, because of fast mathematics.
 ALWAYS, UNKNOWN, NEVER = np.float32(3e38), np.float32(2e38), np.float32(-3e38)
@@ -130,11 +130,8 @@ def select_blocks(  # type: ignore[no-untyped-def]
         count[b, h] = choose(scores[part], bits[part], wanted[b], index[b, h])
 
 
-class Block:
+class Block(_paged.InPlace):
     NAME = "block"
-
-    def __init__(self) -> None:
-        self.traffic = Traffic()
 
     def select(
         self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
@@ -153,19 +150,6 @@ class Block:
         if phases is not None:
             phases.select += perf_counter() - started
         return Selection(index, count)
-
-    def attend(
-        self,
-        q: torch.Tensor,
-        layer: int,
-        cache: KVCache,
-        batch: DecodeBatch,
-        selection: Selection | None,
-        scale: float,
-        phases: Phases | None = None,
-    ) -> torch.Tensor:
-        out, self.traffic = _paged.attend(q, layer, cache, batch, selection, scale, phases)
-        return out
 
 
 def warm_up(geometry: KVGeometry) -> None:

@@ -13,14 +13,11 @@ import torch
 from engine.cache import KVCache
 from engine.forms import EVICTED, NONE
 from engine.kernels import _paged
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
+from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
 
 
-class Dense:
+class Dense(_paged.InPlace):
     NAME = "dense"
-
-    def __init__(self) -> None:
-        self.traffic = Traffic()
 
     def select(
         self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
@@ -37,19 +34,6 @@ class Dense:
         if phases is not None:
             phases.select += perf_counter() - started
         return Selection(index.masked_fill(index == beyond, -1).contiguous(), count)
-
-    def attend(
-        self,
-        q: torch.Tensor,
-        layer: int,
-        cache: KVCache,
-        batch: DecodeBatch,
-        selection: Selection | None,
-        scale: float,
-        phases: Phases | None = None,
-    ) -> torch.Tensor:
-        out, self.traffic = _paged.attend(q, layer, cache, batch, selection, scale, phases)
-        return out
 
 
 def make() -> Dense:
