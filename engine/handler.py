@@ -10,9 +10,9 @@ from socket import MSG_PEEK
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from engine.exposition import CONTENT_TYPE
 from engine.serving.errors import ApiError, Disconnected
 from engine.serving.routes import Route, routes
+from probes.openmetrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from engine.server import Server

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from engine.forms.hot import CODE as HOT
+from probes.openmetrics import Histogram
 from probes.recorder import Recorder, step_columns
 
 if TYPE_CHECKING:
     from engine.decode import DecodeAttend
-    from engine.exposition import Histogram
     from engine.host_tier import HostTier
     from engine.kernels._base import Phases
     from engine.llm import Engine, StepTimes

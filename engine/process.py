@@ -20,7 +20,7 @@ import numba
 import torch
 
 from engine import settings as settings_module
-from engine.exposition import LATENCIES, Histogram, render
+from engine.exposition import latency_histograms, render
 from engine.geometry import FLOAT_BYTES
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import KnobError
@@ -72,7 +72,7 @@ class Process:
             "device": settings.device,
             "dtype": "float32",
         }
-        self.histograms = {name: Histogram() for name in LATENCIES}
+        self.histograms = latency_histograms()
         self.ring: RingWriter | None
         self.recorder: Recorder | None
         self.ring, self.recorder = self._open_recorder() if settings.probes else (None, None)

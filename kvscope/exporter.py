@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from kvscope.errors import UsageError
-from kvscope.exposition import CONTENT_TYPE, Exposition
+from kvscope.exposition import Exposition
 from kvscope.sources._base import Source
+from probes.openmetrics import CONTENT_TYPE
 
 HOST = "127.0.0.1"
 

@@ -6,39 +6,14 @@ histogram here; one that arrives as the buckets of an engine's page is passed on
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
-from probes.catalog import CATALOG, Metric, metric_of, prometheus_name
+from probes.catalog import CATALOG, Metric, metric_of
+from probes.openmetrics import Histogram, bound_text, head, labels_text, prometheus_name
 from probes.sample import Labels, Sample
 
-CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 COUNTS = tuple(float(1 << power) for power in range(0, 24, 2))
-INFINITE = "+Inf"
-
-
-class Counts:
-    """A histogram filled here: how many values lay at or below each bound."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def parts(self) -> Iterator[tuple[str, str, float]]:
-        """Return suffix, bound and value of every line."""
-        seen = 0
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            seen += count
-            yield "_bucket", bound_text(bound), seen
-        yield "_count", "", seen
-        yield "_sum", "", self.total
 
 
 class Exposition:
@@ -46,7 +21,7 @@ class Exposition:
 
     def __init__(self) -> None:
         self._newest: dict[str, dict[Labels, float]] = {}
-        self._counts: dict[str, dict[Labels, Counts]] = {}
+        self._counts: dict[str, dict[Labels, Histogram]] = {}
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Remember the newest value of every series; a metric that the catalogue does not have is left out."""
@@ -56,7 +31,7 @@ class Exposition:
                 continue
             if line.kind == "observation" and metric == line.name:
                 bounds = SECONDS if line.unit == "s" else COUNTS
-                self._counts.setdefault(metric, {}).setdefault(labels, Counts(bounds)).observe(value)
+                self._counts.setdefault(metric, {}).setdefault(labels, Histogram(bounds)).observe(value)
             else:
                 self._newest.setdefault(metric, {})[labels] = value
 
@@ -65,7 +40,7 @@ class Exposition:
         lines = [line for metric in CATALOG.values() for line in self._family(metric)]
         known = CATALOG["engine.info"]
         family = prometheus_name(known)
-        about = _labels(tuple(sorted((key, info.get(key, "")) for key in known.labels)))
+        about = labels_text(tuple(sorted((key, info.get(key, "")) for key in known.labels)))
         suffix = "" if family.endswith("_info") else "_info"
         lines += [f"# TYPE {family.removesuffix('_info')} info", f"{family}{suffix}{about} 1", "# EOF"]
         return "\n".join(lines) + "\n"
@@ -76,21 +51,23 @@ class Exposition:
         name = prometheus_name(metric)
         if metric.kind == "observation":
             found = [*self._counted(metric.name), *self._passed_on(metric.name)]
-            body = [f"{name}{suffix}{_labels(labels)} {value!r}" for suffix, labels, value in found]
+            body = [f"{name}{suffix}{labels_text(labels)} {value!r}" for suffix, labels, value in found]
             kind = "histogram" if any(suffix == "_bucket" for suffix, _, _ in found) else "summary"
         else:
-            body = [f"{name}{_labels(labels)} {value!r}" for labels, value in self._newest.get(metric.name, {}).items()]
+            body = [
+                f"{name}{labels_text(labels)} {value!r}" for labels, value in self._newest.get(metric.name, {}).items()
+            ]
             kind = metric.kind
         if body:
-            family = name.removesuffix("_total")
-            yield f"# TYPE {family} {kind}"
-            yield f"# HELP {family} {_escape(metric.help)}"
+            yield from head(metric, kind)
             yield from body
 
     def _counted(self, name: str) -> Iterator[tuple[str, Labels, float]]:
         for labels, counts in self._counts.get(name, {}).items():
-            for suffix, bound, value in counts.parts():
-                yield suffix, (*labels, ("le", bound)) if bound else labels, value
+            for bound, seen in counts.buckets():
+                yield "_bucket", (*labels, ("le", bound)), seen
+            yield "_count", labels, counts.count
+            yield "_sum", labels, counts.total
 
     def _passed_on(self, name: str) -> Iterator[tuple[str, Labels, float]]:
         """Return the lines of a page's histogram, one label set after another, bounds rising."""
@@ -111,16 +88,3 @@ class Exposition:
                 yield "_count", rest, buckets[-1][1] if buckets else counts[rest]
             if rest in sums:
                 yield "_sum", rest, sums[rest]
-
-
-def bound_text(bound: float) -> str:
-    """Return a bucket's bound in the one spelling OpenMetrics allows."""
-    return INFINITE if bound == float("inf") else repr(float(bound))
-
-
-def _labels(pairs: Labels) -> str:
-    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in pairs) + "}" if pairs else ""
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -20,7 +20,8 @@ class Metric(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-_C, _G, _O = "counter", "gauge", "observation"
+COUNTER = "counter"
+_C, _G, _O = COUNTER, "gauge", "observation"
 
 _METRICS = (
     # Where a step's time goes. Decode time is the sum of the parts below it; what is left is unaccounted.
@@ -277,7 +278,6 @@ REPLICA = "replica"
 """The label that any metric may carry beside its own: which engine of a fleet said it."""
 
 CATALOG: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
-_UNIT_SUFFIX = {"s": "_seconds", "B": "_bytes", "B/s": "_bytes_per_second", "ratio": "_ratio", "W": "_watts"}
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 
 
@@ -287,14 +287,3 @@ def metric_of(series: str) -> Metric | None:
         if series.endswith(part):
             return CATALOG.get(series.removesuffix(part))
     return CATALOG.get(series)
-
-
-def prometheus_name(metric: Metric) -> str:
-    """Return the exposition name: dots to underscores, the unit as suffix, ``_total`` on counters."""
-    name = "kvscope_" + metric.name.replace(".", "_")
-    suffix = _UNIT_SUFFIX.get(metric.unit, "")
-    if metric.unit == "s":
-        name = name.removesuffix("_time")
-    if suffix and suffix[1:] not in name.split("_"):
-        name += suffix
-    return name + "_total" if metric.kind == _C else name

@@ -11,7 +11,7 @@ import numba
 import torch
 
 from engine import settings
-from engine.exposition import LATENCIES, Histogram
+from engine.exposition import latency_histograms
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import Knobs
 from engine.llm import Engine
@@ -91,5 +91,5 @@ def start(fault: Fault, changes: Mapping[str, str]) -> Run:
     numba.set_num_threads(1)
     engine.warm_up()
     names, sink = columns(config.layers), ListSink()
-    engine.probe = Instruments(Recorder(sink, names, REQUEST_COLUMNS), {name: Histogram() for name in LATENCIES})
+    engine.probe = Instruments(Recorder(sink, names, REQUEST_COLUMNS), latency_histograms())
     return Run(engine, RecallLoad(load), sink, names)

@@ -19,7 +19,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _catalogue() -> int:
-    from probes.catalog import CATALOG, prometheus_name
+    from probes.catalog import CATALOG
+    from probes.openmetrics import prometheus_name
 
     for metric in CATALOG.values():
         name = f"{metric.name} {{{', '.join(metric.labels)}}}" if metric.labels else metric.name

@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 
-from engine.exposition import LATENCIES, Histogram
+from engine.exposition import latency_histograms
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import Knobs
 from engine.llm import Engine
@@ -67,7 +67,7 @@ def _ratio(pairs: list[tuple[float, float]]) -> float:
 def _instruments(layers: int) -> Instruments:
     directory = Path(tempfile.mkdtemp())
     ring = RingWriter({}, columns(layers), REQUEST_COLUMNS, directory=directory)
-    return Instruments(Recorder(ring, columns(layers), REQUEST_COLUMNS), {name: Histogram() for name in LATENCIES})
+    return Instruments(Recorder(ring, columns(layers), REQUEST_COLUMNS), latency_histograms())
 
 
 def _pairs(engine: Engine, load: RecallLoad, instruments: Instruments, count: int) -> list[tuple[float, float]]:

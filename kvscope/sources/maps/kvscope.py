@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from kvscope.sources.maps._base import Derived, Entry, PageKind
-from probes.catalog import CATALOG, Metric, prometheus_name
+from probes.catalog import CATALOG, Metric
+from probes.openmetrics import prometheus_name
 
 ENGINE = "kvscope"
 ROLE = "engine"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from engine.exposition import LATENCIES, Histogram, render
+from engine.exposition import latency_histograms, render
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.llm import Engine
 from probes.recorder import Recorder
@@ -20,7 +20,7 @@ PARTS = (
 def observed(**knobs: str) -> tuple[Engine, ListSink, Instruments]:
     made, sink = engine(**knobs), ListSink()  # type: ignore[arg-type]
     recorder = Recorder(sink, columns(CONFIG.layers), REQUEST_COLUMNS)
-    made.probe = Instruments(recorder, {name: Histogram() for name in LATENCIES})
+    made.probe = Instruments(recorder, latency_histograms())
     return made, sink, made.probe
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from probes.catalog import CATALOG, metric_of, prometheus_name
+from probes.catalog import CATALOG, metric_of
+from probes.openmetrics import prometheus_name
 from probes.recorder import Recorder, step_columns
 from tests.unit.probes.sink import ListSink
 

@@ -10,7 +10,8 @@ from kvscope.errors import SourceError
 from kvscope.sources._page import PageReader, PageResult
 from kvscope.sources._reader import reader_for
 from kvscope.sources.maps import vllm
-from probes.catalog import CATALOG, prometheus_name
+from probes.catalog import CATALOG
+from probes.openmetrics import prometheus_name
 
 PAGE = (Path(__file__).parents[3] / "samples/scrapes/vllm-0.32.0.prom").read_text()
 CONFIG = {
