@@ -34,7 +34,8 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._options import settings_of
     from kvscope.commands._progress import waiting
     from kvscope.commands._watch import load_playbooks
-    from kvscope.demo import KNOBS, Demo
+    from kvscope.demo import Demo
+    from kvscope.demo_script import KNOBS
     from kvscope.errors import UsageError
     from kvscope.session import Session
     from kvscope.sources import open_target

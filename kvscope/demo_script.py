@@ -1,0 +1,88 @@
+"""The demo's script: which two knobs of the built-in engine change at which moments, and what is watched for.
+
+Nothing is played: the script sets knobs and names segments, everything shown is measured from the engine's step rows.
+Three acts under one load: `dense` (every KV entry at full precision, dense attention), `compressed` (the combined
+policy, whose sparse reads run on generic operators), `verified` (the one change the finding proposed, applied).
+"""
+
+from __future__ import annotations
+
+from kvscope.session import Controller, Session
+from kvscope.view import View
+
+LOAD = {"load.clients": "12", "load.documents": "3", "load.document_tokens": "8192", "load.new_tokens": "96"}
+KNOBS = {**LOAD, "hot_share": "0.08", "max_running": "8"}
+ACTS = ("dense", "compressed", "verified")
+SETTLE_S = 1.5
+"""After the last document is in the cache: requests must be spread over their lengths, not start in step."""
+GIVE_UP_S = 60.0
+"""An act that has not led on by then (no finding to apply, no verdict) ends the script."""
+
+
+class Script:
+    """Says what is set and named at which moment; ``act_s``: seconds an act lasts; ``done``: it has ended."""
+
+    def __init__(self, session: Session, control: Controller, act_s: float) -> None:
+        self._session, self._control, self._act_s = session, control, act_s
+        self._act = "warm-up"
+        self._since: float | None = None
+        self._finding = ""
+        self.status = "Warming up: three documents of 8192 tokens are prefilled once"
+        self.done = False
+
+    def advance(self, view: View) -> None:
+        """Do what the script says for the moment of this view."""
+        if view.ended:
+            self._end("The engine ended before the script did")
+        elif self._act == "warm-up":
+            self._warm_up(view)
+        elif self._act == "dense" and self._lasted(view) >= self._act_s:
+            self._control.set({"policy": "combined"}, "compressed")
+            self._begin("compressed", "2/3 compressed: most KV goes to int8, decode reads a quarter of the entries")
+        elif self._act == "compressed" and self._lasted(view) >= self._act_s:
+            self._propose(view)
+        elif self._act == "verified":
+            self._judge(view)
+
+    def _warm_up(self, view: View) -> None:
+        latest = self._session.store.latest
+        wanted = int(LOAD["load.documents"]) * int(LOAD["load.document_tokens"])
+        have = int(latest("tokens.prefilled") or 0)
+        self.status = f"Warming up: prefilling the shared documents, {min(have, wanted)} of {wanted} tokens"
+        if have < wanted or (latest("sched.running") or 0) < int(KNOBS["max_running"]):
+            self._since = None
+        elif self._since is None:
+            self._since = view.now_s
+        elif view.now_s - self._since >= SETTLE_S:
+            self._control.set({}, "dense")
+            self._begin("dense", "1/3 dense: all KV at full precision, dense attention; this is the baseline")
+
+    def _propose(self, view: View) -> None:
+        found = self._session.diagnose_now().findings
+        ready = [one for one in found if one.verdict == "likely" and one.experiment and one.experiment.set]
+        if ready:
+            self._finding = ready[0].id
+            told = self._session.apply(self._finding, name="verified")
+            self._begin("verified", f"3/3 {told}")
+        elif self._lasted(view) >= self._act_s + GIVE_UP_S:
+            self._end("No finding became likely; look at the findings for what is open")
+
+    def _judge(self, view: View) -> None:
+        verdicts = {one.id: one.verdict for one in view.findings}
+        verdict = verdicts.get(self._finding, "")
+        if verdict in ("confirmed", "refuted") and self._lasted(view) >= self._act_s:
+            self._end(f"The cause is {verdict}. The engine runs on: look around, q quits")
+        elif self._lasted(view) >= self._act_s + GIVE_UP_S:
+            self._end("The experiment gave no verdict in time")
+
+    def _begin(self, act: str, status: str) -> None:
+        self._act, self._since, self.status = act, None, status
+
+    def _lasted(self, view: View) -> float:
+        """Seconds of this act, counted from the first view in it."""
+        if self._since is None:
+            self._since = view.now_s
+        return view.now_s - self._since
+
+    def _end(self, status: str) -> None:
+        self.done, self.status = True, status
