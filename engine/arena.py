@@ -77,9 +77,9 @@ class Arena(Slabs):
 
     def longest_run(self, form: int) -> int:
         """Most pages in a row that `allocate_run` could give this form."""
-        free = np.flatnonzero(np.diff(self._borrowable(form), prepend=-2) != 1)
-        borrowable = len(self._borrowable(form))
-        return int(np.diff(free, append=borrowable).max(initial=0)) * self._per_slab[form]
+        borrowable = self._borrowable(form)
+        runs = np.flatnonzero(np.diff(borrowable, prepend=-2) != 1)
+        return int(np.diff(runs, append=len(borrowable)).max(initial=0)) * self._per_slab[form]
 
     def allocate_run(self, form: int, n: int) -> torch.Tensor:
         """Byte offsets int64 [n] of pages that follow one another, in the first hole that is wide enough.
