@@ -16,8 +16,9 @@ from kvscope.tui.panels.target import state_of
 from kvscope.tui.panels.verdict import quiet_words
 from kvscope.tui.widgets.canvas import Canvas
 from kvscope.view import Headline, Share, Trial, View
+from tests.tui.findings import flagship, other
 from tests.tui.still import StillSession
-from tests.tui.views import UNSAID, empty_view, flagship, full_view, missing_view, other
+from tests.tui.views import UNSAID, empty_view, full_view, missing_view
 
 
 async def text_on(view: View, panel: str, size: tuple[int, int] = (160, 48)) -> str:
