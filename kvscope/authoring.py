@@ -8,8 +8,7 @@ from kvscope.diagnose import diagnose, verify
 from kvscope.errors import UsageError
 from kvscope.finding import Finding
 from kvscope.playbook_schema import Playbook
-from kvscope.sources import open_target
-from kvscope.store import Store
+from kvscope.whole import read_whole
 
 TEMPLATE = """\
 schema: 1
@@ -82,18 +81,7 @@ def _place(rule: Playbook, name: str) -> Path:
 
 
 def _verdict(rule: Playbook, rules: tuple[Playbook, ...], path: Path, *, afterwards: bool) -> str:
-    source, store = open_target(str(path)), Store()
-    try:
-        while True:
-            poll = source.poll()
-            store.add(poll.samples)
-            for mark in poll.marks:
-                store.mark(mark)
-            if poll.ended:
-                break
-        description = source.describe()
-    finally:
-        source.close()
+    store, description = read_whole(path)
     names = [segment.name for segment in store.segments]
     if afterwards and len(names) < 2:
         raise UsageError(f"{path}: an experiment needs a segment before it and one after")

@@ -8,7 +8,7 @@ import pytest
 
 from kvscope.diagnose import diagnose, verify
 from kvscope.playbook import load_all
-from tests.replay import replay
+from kvscope.whole import read_whole
 
 RUN = Path(__file__).parents[2] / "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl"
 FLAGSHIP = "memory-down-throughput-flat"
@@ -16,7 +16,7 @@ FLAGSHIP = "memory-down-throughput-flat"
 
 @pytest.mark.parametrize("pair", [("dense", "compressed"), (None, None)])
 def test_the_flagship_is_first_and_confirmed(pair: tuple[str | None, str | None]) -> None:
-    store, about = replay(RUN)
+    store, about = read_whole(RUN)
     found = diagnose(store, load_all(), about, *pair)
     assert found.findings[0].id == FLAGSHIP
     assert verify(found.findings[0], store, "compressed", "verified").verdict == "confirmed"

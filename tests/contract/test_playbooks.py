@@ -13,7 +13,7 @@ from kvscope.judge import Pair
 from kvscope.playbook import load_all
 from kvscope.playbook_schema import Playbook
 from kvscope.store import Store
-from tests.replay import replay
+from kvscope.whole import read_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = load_all()
@@ -34,14 +34,14 @@ def finding_of(rule: Playbook, path: Path, store: Store, *, experiment: bool) ->
     now, before = None, None
     if experiment:
         now, before = names[-2], names[-3] if rule.compare else None
-    _, description = replay(path)
+    _, description = read_whole(path)
     found = diagnose(store, PLAYBOOKS, description, before, now, include_silent=True)
     return next(finding for finding in found.findings if finding.id == rule.id)
 
 
 @pytest.mark.parametrize(("rule", "verdict", "path"), PROOFS)
 def test_a_recording_gives_the_verdict_it_is_kept_for(rule: Playbook, verdict: str, path: Path) -> None:
-    store, _ = replay(path)
+    store, _ = read_whole(path)
     finding = finding_of(rule, path, store, experiment=verdict in EXPERIMENT)
     if verdict in EXPERIMENT:
         names = [segment.name for segment in store.segments]
@@ -51,7 +51,7 @@ def test_a_recording_gives_the_verdict_it_is_kept_for(rule: Playbook, verdict: s
 
 @pytest.mark.parametrize("path", QUIET, ids=lambda path: path.stem)
 def test_every_playbook_is_silent_where_nothing_is_wrong(path: Path) -> None:
-    store, description = replay(path)
+    store, description = read_whole(path)
     assert diagnose(store, PLAYBOOKS, description).findings == ()
 
 
@@ -86,7 +86,7 @@ def test_recordings_are_small_and_used(path: Path) -> None:
 @pytest.mark.parametrize(("rule", "verdict", "path"), [proof for proof in PROOFS if proof.values[1] == "likely"])
 def test_a_signal_taken_away_never_excludes_a_rival(rule: Playbook, verdict: str, path: Path) -> None:
     """Missing is not excluded: without its number a rival becomes unmeasured, and the verdict falls to possible."""
-    whole, description = replay(path)
+    whole, description = read_whole(path)
     for rival in rule.rivals:
         reads = {check.signal for check in rival.excluded_when}
         blind = [replace_rival(rule, rival.name)]
@@ -108,7 +108,7 @@ def replace_rival(rule: Playbook, name: str) -> Playbook:
 def test_no_two_findings_of_one_diagnosis_set_a_knob_apart() -> None:
     for proof in PROOFS:
         _, _, path = proof.values
-        store, description = replay(Path(str(path)))
+        store, description = read_whole(Path(str(path)))
         chosen: dict[str, str] = {}
         for finding in diagnose(store, PLAYBOOKS, description).findings:
             for knob, value in finding.experiment.set if finding.experiment else ():
@@ -116,6 +116,6 @@ def test_no_two_findings_of_one_diagnosis_set_a_knob_apart() -> None:
 
 
 def test_a_pair_without_a_baseline_cannot_tell_a_change() -> None:
-    store, _ = replay(QUIET[0])
+    store, _ = read_whole(QUIET[0])
     reading = Pair(store, store.segments[0]).before("kv_resident_bytes")
     assert "no second segment" in getattr(reading, "reason", "")

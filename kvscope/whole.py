@@ -1,4 +1,4 @@
-"""Reading a recording whole, for tests: source, store and description in one step."""
+"""Reading a recording whole: source, store and description in one step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kvscope.sources._base import Description
 from kvscope.store import Store
 
 
-def replay(path: Path) -> tuple[Store, Description]:
-    """Return everything a target holds."""
+def read_whole(path: Path) -> tuple[Store, Description]:
+    """Return everything a file holds and what it says of itself; errors of the source pass through."""
     source, store = open_target(str(path)), Store()
     try:
         while True:
