@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,28 +13,9 @@ import pytest
 from probes.attach_transformers import attach
 from probes.cache_layers import cache_of_output
 from probes.ring_reader import RingReader
-from tests.unit.probes.llama import LAYERS, TOKEN_BYTES, Rows, generate, prompt, small
+from tests.unit.probes.llama import LAYERS, TOKEN_BYTES, Rows, generate, prompt
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def model(torch: Any) -> Any:
-    return small(torch)
-
-
-@pytest.fixture
-def rows(model: Any) -> Iterator[Rows]:
-    found = Rows()
-    recorder = attach(model, sink=found)
-    yield found
-    recorder.detach()
 
 
 def test_bytes_are_what_the_tensors_hold(model: Any, rows: Rows, torch: Any) -> None:

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from probes.attach_transformers import TransformersRecorder, attach
 from probes.cache_layers import cache_of_input, cache_of_output, held, layers_of
-from tests.unit.probes.llama import HEAD, KV_HEADS, LAYERS, TOKEN_BYTES, Rows, generate, prompt, small
+from tests.unit.probes.llama import HEAD, KV_HEADS, LAYERS, TOKEN_BYTES, Rows, generate, prompt
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def model(torch: Any) -> Any:
-    return small(torch)
-
-
-@pytest.fixture
-def rows(model: Any) -> Iterator[Rows]:
-    found = Rows()
-    recorder = attach(model, sink=found)
-    yield found
-    recorder.detach()
 
 
 def test_a_decoder_behind_an_encoder_starts_from_its_own_start(torch: Any) -> None:
