@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 SLAB_PAGES = 4
 # Pages converted at a time: few enough that the copies stay in memory the process already has.
 CHUNK = 256
+LINE = 64
 
 
 class Views(NamedTuple):
     """The arena and its tables as arrays, for compiled kernels; made once, they share the tensors' memory.
 
     A hot page at byte offset o has K in rows o / (4 d) and on, V block_tokens rows later; a cold one likewise in
-    `rows_i8` from o / d, and its scales in `floats` from o / 4 + block_tokens * d / 2.
+    `rows_i8` from o / d, and its scales in `floats` from o / 4 + block_tokens * d / 2. `lines` are cache lines.
     """
 
     rows_f32: npt.NDArray[np.float32]
@@ -37,9 +38,9 @@ class Views(NamedTuple):
     floats: npt.NDArray[np.float32]
     page_offset: npt.NDArray[np.int64]
     page_form: npt.NDArray[np.uint8]
-    lead_rows: npt.NDArray[np.int64]
-    """By code: rows of `rows_i8` worth asking for before a page is read. All of a cold page; of a hot one the start,
-    since the hardware follows the rest of so long a stream by itself."""
+    lines: npt.NDArray[np.int8]
+    page_lines: npt.NDArray[np.int64]
+    """By code: cache lines of a page."""
 
 
 class Transfer(NamedTuple):
@@ -83,10 +84,11 @@ class Pages:
         self.rows_f32 = self.arena.data.view(torch.float32).view(-1, geometry.head_dim)
         self.rows_i8 = self.arena.data.view(torch.int8).view(-1, geometry.head_dim)
         self.floats = self.arena.data.view(torch.float32)
-        lead_rows = torch.zeros(2 * HOST, dtype=torch.int64)
+        page_lines = torch.zeros(2 * HOST, dtype=torch.int64)
         for code, size in sizes.items():
-            lead_rows[code] = geometry.block_tokens if code == HOT else size // geometry.head_dim
-        arrays = (self.rows_f32, self.rows_i8, self.floats, self.page_offset, self.page_form, lead_rows)
+            page_lines[code] = size // LINE
+        lines = self.arena.data.view(torch.int8).view(-1, LINE)
+        arrays = (self.rows_f32, self.rows_i8, self.floats, self.page_offset, self.page_form, lines, page_lines)
         self.views = Views(*(tensor.numpy() for tensor in arrays))
 
     def place_hot(self, ids: list[int]) -> None:

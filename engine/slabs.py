@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine import memory
+
 COMMON = 0
 
 
@@ -29,7 +31,7 @@ class Slabs:
             if form == COMMON or size < 1 or size > slab_bytes:
                 raise ValueError(f"arena: form {form} with pages of {size} bytes does not fit a slab of {slab_bytes}")
         self.page_bytes = dict(page_bytes)
-        self.data = torch.zeros(self.pool_bytes, dtype=torch.uint8)
+        self.data = memory.zeros(self.pool_bytes)
         # The largest piece at whose multiples every page of the form begins: fewer indices to copy a page by.
         self._unit = {form: int(np.gcd(slab_bytes, size)) for form, size in page_bytes.items()}
         self._per_slab = {form: slab_bytes // size for form, size in page_bytes.items()}

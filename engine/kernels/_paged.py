@@ -18,6 +18,7 @@ from engine.forms.merged import CODE as MERGED
 from engine.kernels._base import DecodeBatch, Phases, Selection, Traffic
 from engine.kernels._read import read_page, readable
 from engine.kernels._rows import LOWEST, merge, scale_query
+from engine.pages import LINE
 
 # Threads of this layer sleep between calls. A spinning layer would take the cores from torch's own threads.
 numba.config.THREADING_LAYER = "workqueue"
@@ -43,7 +44,7 @@ def starts(pairs, heads, lens, tokens, count, everything):  # type: ignore[no-un
 @numba.njit(cache=True, fastmath=True, parallel=dict(PRANGE_ONLY), nogil=True)
 def attend_pages(  # type: ignore[no-untyped-def]
     q, scale, lens, table, index, count, everything, layer, tokens, rank, lanes,
-    rows_f32, rows_i8, floats, page_offset, page_form, lead_rows, out, read,
+    rows_f32, rows_i8, floats, page_offset, page_form, lines, page_lines, out, read,
 ):  # fmt: skip
     """q, out [B, H, G, D]; index, count as in Selection, unless `everything`; read int64 [lanes, 3] is written."""
     requests, heads, group, dim = q.shape
@@ -70,11 +71,11 @@ def attend_pages(  # type: ignore[no-untyped-def]
                 form = page_form[layer, block, h]
                 soon = min(j + AHEAD, high - 1)
                 later = table[b, soon if everything else index[b, h, soon]]
-                lead = page_offset[layer, later, h] // dim, lead_rows[page_form[layer, later, h]]
+                lead = page_offset[layer, later, h] // LINE, page_lines[page_form[layer, later, h]]
                 if readable(form):
                     read_page(
                         form, page_offset[layer, block, h], n, tokens, lead, mine, top, sums, sofar, s, bits, powers,
-                        plain, inner, rows_f32, rows_i8, floats,
+                        plain, inner, rows_f32, rows_i8, floats, lines,
                     )  # fmt: skip
                     hot, cold = hot + (form == HOT), cold + (form != HOT)
                     entries += 1 if form == MERGED else n

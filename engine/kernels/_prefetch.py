@@ -1,7 +1,9 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 """Ask the processor for a row before it is needed.
 
-A cold page is too short for the hardware to recognise as a stream: without this, waiting takes longer than computing.
+A page is too short for the hardware to recognise as a stream: without this, waiting takes longer than computing. Rows
+are asked for a few at a time between products, since a burst stalls like the loads it should spare, and only
+as far as the second level, since a page to come is as large as the first.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-READ, EVERY_LEVEL, DATA = 0, 3, 1
+READ, SECOND_LEVEL, DATA = 0, 2, 1
 
 
 @intrinsic
@@ -25,7 +27,7 @@ def prefetch(typing, rows, row):
         hint = builder.module.declare_intrinsic(
             "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         )
-        flags = [ir.Constant(word, value) for value in (READ, EVERY_LEVEL, DATA)]
+        flags = [ir.Constant(word, value) for value in (READ, SECOND_LEVEL, DATA)]
         builder.call(hint, [builder.bitcast(item, byte), *flags])
         return context.get_dummy_value()
 

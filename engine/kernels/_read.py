@@ -12,13 +12,18 @@ from engine.forms.cold_int8 import CODE as INT8
 from engine.forms.hot import CODE as HOT
 from engine.forms.lowrank import CODE as LOWRANK
 from engine.forms.merged import CODE as MERGED
-from engine.kernels._prefetch import prefetch
-from engine.kernels._rows import add_rows, scale_scores, score_rows, soften
+from engine.kernels._rows import NOTHING, add_rows, ask, scale_scores, score_rows, soften
 
 
 @numba.njit(cache=True)
 def readable(form):  # type: ignore[no-untyped-def]
     return form in (HOT, INT8, INT4, LOWRANK, MERGED)
+
+
+@numba.njit(cache=True)
+def spread(soon, tokens):  # type: ignore[no-untyped-def]
+    """Cache lines (first, number) as (first, how many for each four rows of K and then of V)."""
+    return soon[0], -(-2 * soon[1] // tokens)
 
 
 @numba.njit(cache=True, fastmath=True)
@@ -35,21 +40,21 @@ def unpack_rows(rows_i8, row, n, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, fastmath=True)
-def read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain):  # type: ignore[no-untyped-def]
+def read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines):  # type: ignore[no-untyped-def]
     """`plain` int8 [tokens, d] is scratch: unpacking once costs less than shifting for every query head."""
     dim = q.shape[1]
     row, scales = offset // dim, (offset + tokens * dim) // 4
     unpack_rows(rows_i8, row, n, plain)
-    score_rows(q, plain, 0, n, s)
+    score_rows(q, plain, 0, n, s, lines, NOTHING)
     scale_scores(s, floats, scales, n)
     soften(s, n, peak, total, acc, bits, powers)
     scale_scores(s, floats, scales + tokens, n)
     unpack_rows(rows_i8, row + tokens // 2, n, plain)
-    add_rows(s, plain, 0, n, acc)
+    add_rows(s, plain, 0, n, acc, lines, NOTHING)
 
 
 @numba.njit(cache=True, fastmath=True)
-def read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner):  # type: ignore[no-untyped-def]
+def read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner, lines):  # type: ignore[no-untyped-def]
     """Scores without reconstruction: q to the r components, those to the tokens; `inner` float32 [g, r] is scratch."""
     dim, rank = q.shape[1], inner.shape[1]
     flat = rows_i8.reshape(-1)
@@ -57,60 +62,53 @@ def read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i
     a_k = flat[factors : factors + tokens * rank].reshape(tokens, rank)
     a_v = flat[factors + tokens * rank : factors + 2 * tokens * rank].reshape(tokens, rank)
     scales = (factors + 2 * tokens * rank) // 4
-    score_rows(q, rows_i8, row, rank, inner)
+    score_rows(q, rows_i8, row, rank, inner, lines, NOTHING)
     scale_scores(inner, floats, scales, rank)
-    score_rows(inner, a_k, 0, n, s)
+    score_rows(inner, a_k, 0, n, s, lines, NOTHING)
     soften(s, n, peak, total, acc, bits, powers)
     inner[:] = np.float32(0.0)
-    add_rows(s, a_v, 0, n, inner)
+    add_rows(s, a_v, 0, n, inner, lines, NOTHING)
     scale_scores(inner, floats, scales + rank, rank)
-    add_rows(inner, rows_i8, row + rank, rank, acc)
+    add_rows(inner, rows_i8, row + rank, rank, acc, lines, NOTHING)
 
 
 @numba.njit(cache=True, fastmath=True)
-def read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32):  # type: ignore[no-untyped-def]
+def read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32, lines):  # type: ignore[no-untyped-def]
     """The mean stands for n tokens: without log n its share of the softmax would be that of one."""
     row = offset // (4 * q.shape[1])
-    score_rows(q, rows_f32, row, 1, s)
+    score_rows(q, rows_f32, row, 1, s, lines, NOTHING)
     for g in range(q.shape[0]):
         s[g, 0] += np.float32(math.log(n))
     soften(s, 1, peak, total, acc, bits, powers)
-    add_rows(s, rows_f32, row + 1, 1, acc)
+    add_rows(s, rows_f32, row + 1, 1, acc, lines, NOTHING)
 
 
 @numba.njit(cache=True, fastmath=True)
 def read_page(  # type: ignore[no-untyped-def]
-    form, offset, n, tokens, soon, q, peak, total, acc, s, bits, powers, plain, inner, rows_f32, rows_i8, floats
+    form, offset, n, tokens, soon, q, peak, total, acc, s, bits, powers, plain, inner, rows_f32, rows_i8, floats, lines
 ):  # fmt: skip
     """Fold the first n tokens of a page into the running soft maximum; q [g, d] is scaled already.
 
-    Meanwhile the rows `soon` (first, number), of a page to be read later, are asked for.
+    Meanwhile the cache lines `soon` (first, number), of a page to be read later, are asked for.
     """
-    dim, half = q.shape[1], soon[1] // 2
-    for i in range(half):
-        prefetch(rows_i8, soon[0] + i)
+    dim = q.shape[1]
     if form == HOT:
-        row = offset // (4 * dim)
-        score_rows(q, rows_f32, row, n, s)
+        row, lead = offset // (4 * dim), spread(soon, tokens)
+        lead = score_rows(q, rows_f32, row, n, s, lines, lead)
         soften(s, n, peak, total, acc, bits, powers)
-        for i in range(half, soon[1]):
-            prefetch(rows_i8, soon[0] + i)
-        add_rows(s, rows_f32, row + tokens, n, acc)
+        add_rows(s, rows_f32, row + tokens, n, acc, lines, lead)
     elif form == INT8:
-        row, scales = offset // dim, offset // 4 + tokens * dim // 2
-        score_rows(q, rows_i8, row, n, s)
+        row, scales, lead = offset // dim, offset // 4 + tokens * dim // 2, spread(soon, tokens)
+        lead = score_rows(q, rows_i8, row, n, s, lines, lead)
         scale_scores(s, floats, scales, n)
         soften(s, n, peak, total, acc, bits, powers)
         scale_scores(s, floats, scales + tokens, n)
-        for i in range(half, soon[1]):
-            prefetch(rows_i8, soon[0] + i)
-        add_rows(s, rows_i8, row + tokens, n, acc)
+        add_rows(s, rows_i8, row + tokens, n, acc, lines, lead)
     else:
-        for i in range(half, soon[1]):
-            prefetch(rows_i8, soon[0] + i)
+        ask(lines, soon)
         if form == INT4:
-            read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain)
+            read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
         elif form == LOWRANK:
-            read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner)
+            read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner, lines)
         else:
-            read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32)
+            read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32, lines)

@@ -10,16 +10,32 @@ import math
 import numba
 import numpy as np
 
+from engine.kernels._prefetch import prefetch
+
 # Finite, because fast mathematics may assume that no infinity occurs.
 LOWEST = np.float32(-1e30)
 LOG2E = np.float32(math.log2(math.e))
+NOTHING = (0, 0)
+"""No cache lines to ask for."""
 
 
 @numba.njit(cache=True, fastmath=True)
-def score_rows(q, rows, row, tokens, s):  # type: ignore[no-untyped-def]
-    """s[g, t] = q[g] . rows[row + t], rows float32 or int8; four rows at a time keep the adders busy."""
+def ask(lines, soon):  # type: ignore[no-untyped-def]
+    """Ask for the next of the cache lines `soon` (first, how many at a time); what is left to ask for."""
+    for i in range(soon[1]):
+        prefetch(lines, soon[0] + i)
+    return soon[0] + soon[1], soon[1]
+
+
+@numba.njit(cache=True, fastmath=True)
+def score_rows(q, rows, row, tokens, s, lines, soon):  # type: ignore[no-untyped-def]
+    """s[g, t] = q[g] . rows[row + t], rows float32 or int8; four rows at a time keep the adders busy.
+
+    Lines are asked for meanwhile, see `ask`; returns what is left to ask for.
+    """
     group, dim = q.shape
     for t in range(0, tokens - 3, 4):
+        soon = ask(lines, soon)
         for g in range(group):
             s0 = s1 = s2 = s3 = np.float32(0.0)
             for i in range(dim):
@@ -35,13 +51,15 @@ def score_rows(q, rows, row, tokens, s):  # type: ignore[no-untyped-def]
             for i in range(dim):
                 total += q[g, i] * np.float32(rows[row + t, i])
             s[g, t] = total
+    return soon
 
 
 @numba.njit(cache=True, fastmath=True)
-def add_rows(s, rows, row, tokens, acc):  # type: ignore[no-untyped-def]
-    """acc[g] += sum over t of s[g, t] * rows[row + t]."""
+def add_rows(s, rows, row, tokens, acc, lines, soon):  # type: ignore[no-untyped-def]
+    """acc[g] += sum over t of s[g, t] * rows[row + t]; lines are asked for as in `score_rows`."""
     group, dim = acc.shape
     for t in range(0, tokens - 3, 4):
+        soon = ask(lines, soon)
         for g in range(group):
             s0, s1, s2, s3 = s[g, t], s[g, t + 1], s[g, t + 2], s[g, t + 3]
             for i in range(dim):
