@@ -22,27 +22,56 @@ ALWAYS, UNKNOWN, NEVER = np.float32(3e38), np.float32(2e38), np.float32(-3e38)
 
 
 @numba.njit(cache=True, fastmath=True)
+def reach_one(above, below, rows, low, high):  # type: ignore[no-untyped-def]
+    total = np.float32(0.0)
+    for i in range(above.shape[1]):
+        total += below[0, i] * np.float32(rows[low + i]) + above[0, i] * np.float32(rows[high + i])
+    return total
+
+
+@numba.njit(cache=True, fastmath=True)
+def reach_two(above, below, rows, low, high, g):  # type: ignore[no-untyped-def]
+    s0 = s1 = np.float32(0.0)
+    for i in range(above.shape[1]):
+        x, y = np.float32(rows[low + i]), np.float32(rows[high + i])
+        s0 += below[g, i] * x + above[g, i] * y
+        s1 += below[g + 1, i] * x + above[g + 1, i] * y
+    return max(s0, s1)
+
+
+@numba.njit(cache=True, fastmath=True)
+def reach_four(above, below, rows, low, high, g):  # type: ignore[no-untyped-def]
+    s0 = s1 = s2 = s3 = np.float32(0.0)
+    for i in range(above.shape[1]):
+        x, y = np.float32(rows[low + i]), np.float32(rows[high + i])
+        s0 += below[g, i] * x + above[g, i] * y
+        s1 += below[g + 1, i] * x + above[g + 1, i] * y
+        s2 += below[g + 2, i] * x + above[g + 2, i] * y
+        s3 += below[g + 3, i] * x + above[g + 3, i] * y
+    return max(max(s0, s1), max(s2, s3))
+
+
+@numba.njit(cache=True, fastmath=True)
 def promise(above, below, rows, scale):  # type: ignore[no-untyped-def]
     """What q.k may reach for the best query of the group within a block.
 
     above, below [g, d]: positive and negative part of q, so that max(q*low, q*high) = above*high + below*low;
-    rows int8 [subs * rows * d]: lower then upper bound of each sub-block, or its mean alone; scale [subs].
+    rows int8 [subs * rows * d]: lower then upper bound of each sub-block, or its mean alone, which is then both;
+    scale [subs]. Queries go by fours or twos, the last ones overlapping, so that a row is converted once for several.
     """
     best = NEVER
     group, dim = above.shape
-    subs = len(scale)
-    step = len(rows) // subs
-    for sub in range(subs):
+    step = len(rows) // len(scale)
+    for sub in range(len(scale)):
         low, high = sub * step, (sub + 1) * step - dim
-        for g in range(group):
-            total = np.float32(0.0)
-            if step == dim:
-                for i in range(dim):
-                    total += (below[g, i] + above[g, i]) * np.float32(rows[low + i])
-            else:
-                for i in range(dim):
-                    total += below[g, i] * np.float32(rows[low + i]) + above[g, i] * np.float32(rows[high + i])
-            best = max(best, total * scale[sub])
+        if group == 1:
+            best = max(best, reach_one(above, below, rows, low, high) * scale[sub])
+        elif group < 4:
+            for g in range(0, group, 2):
+                best = max(best, reach_two(above, below, rows, low, high, min(g, group - 2)) * scale[sub])
+        else:
+            for g in range(0, group, 4):
+                best = max(best, reach_four(above, below, rows, low, high, min(g, group - 4)) * scale[sub])
     return best
 
 
