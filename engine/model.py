@@ -182,7 +182,9 @@ class Decoder(nn.Module):
         self.embed = nn.Embedding(config.vocab_size, config.hidden)
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_eps)
-        self.head = None if config.tied else nn.Linear(config.hidden, config.vocab_size, bias=False)
+        self.head: nn.Module | None = None
+        if not config.tied:
+            self.head = nn.Linear(config.hidden, config.vocab_size, bias=False)
 
     def forward(self, token_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """token_ids and positions [N] int64 -> final normed hidden states [N, hidden]."""
@@ -195,7 +197,10 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [M, hidden] -> [M, vocab_size]."""
-        return F.linear(hidden, self.embed.weight if self.head is None else self.head.weight)
+        if self.head is None:
+            return F.linear(hidden, self.embed.weight)
+        result: Tensor = self.head(hidden)
+        return result
 
     def init_weights(self, generator: torch.Generator) -> None:
         """Normal(0, 0.02) matrices, narrower where they write to the residual stream; gains are one, biases zero."""

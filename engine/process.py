@@ -27,6 +27,7 @@ from engine.knobs import KnobError
 from engine.llm import Engine
 from engine.memory import keep_freed_memory
 from engine.model import ModelConfig
+from engine.packing import pack
 from engine.recall import task
 from engine.server import Command, Server
 from engine.serving.desk import Desk
@@ -51,6 +52,7 @@ class Process:
         torch.set_num_threads(settings.threads)
         numba.set_num_threads(min(settings.threads, numba.config.NUMBA_NUM_THREADS))
         self.loaded = loaded = open_model(settings.model, settings.device)
+        pack(loaded.model)
         self.settings = settings = replace(settings, max_context=longest(settings, loaded.config))
         self.engine = Engine(
             loaded.config,

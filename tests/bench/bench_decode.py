@@ -21,6 +21,8 @@ import torch
 from engine.knobs import Knobs
 from engine.llm import Engine
 from engine.memory import keep_freed_memory
+from engine.model import ModelConfig
+from engine.packing import pack
 from engine.weights import open_model
 from engine.weights._base import Loaded
 from tests.unit.engine.reference import as_transformers
@@ -53,10 +55,10 @@ def filled_engine(loaded: Loaded, batch: int, context: int, room: int, knobs: di
 class Rival:
     """`generate` on a cache of random keys and values that is cut back to its first length before each turn."""
 
-    def __init__(self, loaded: Loaded, batch: int, context: int) -> None:
+    def __init__(self, model: Any, shape: ModelConfig, batch: int, context: int) -> None:
         from transformers import DynamicCache
 
-        self.model, self.context, shape = as_transformers(loaded), context, loaded.config
+        self.model, self.context = model, context
         self.cache: Any = DynamicCache()
         for layer in range(shape.layers):
             k, v = torch.randn(2, batch, shape.kv_heads, context, shape.head_dim)
@@ -88,11 +90,10 @@ def engine_turn(made: Engine, tokens: int) -> float:
 
 
 def compare(
-    loaded: Loaded, batch: int, context: int, tokens: int, rounds: int, knobs: dict[str, str]
+    loaded: Loaded, rival: Rival, batch: int, context: int, tokens: int, rounds: int, knobs: dict[str, str]
 ) -> dict[str, Any]:
     """Tokens a second of both, medians over rounds after an untimed one."""
     made = filled_engine(loaded, batch, context, (rounds + 1) * tokens + 1, knobs)
-    rival = Rival(loaded, batch, context)
     seconds: list[tuple[float, float]] = []
     for turn in range(rounds + 1):
         both = rival.turn(tokens), engine_turn(made, tokens)
@@ -118,11 +119,14 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     numba.set_num_threads(min(options.threads, numba.config.NUMBA_NUM_THREADS))
     loaded = open_model(options.model)
+    theirs = as_transformers(loaded)
+    pack(loaded.model)
     knobs = dict(item.split("=", 1) for item in options.set)
     rows = []
     for context in options.contexts:
         with torch.inference_mode():
-            row = compare(loaded, options.batch, context, options.tokens, options.rounds, knobs)
+            rival = Rival(theirs, loaded.config, options.batch, context)
+            row = compare(loaded, rival, options.batch, context, options.tokens, options.rounds, knobs)
         rows.append(row)
         if not options.json:
             print(
