@@ -16,8 +16,11 @@ from typing import Any
 from kvscope.errors import UsageError, nearest
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
+SEVERITIES = ("mild", "clear", "severe")
+"""``clear`` is the fault as its file states it; the other two are what its tables of that name change."""
 FLAGS = ("pool_mib", "block_tokens")
 """What only a start can set; the engine's flags are spelt with dashes."""
+_TABLES = ("engine", "knobs", "load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Fault:
     truth: tuple[Truth, ...]
     fix: Mapping[str, str]
     from_start: bool = False
+    severities: tuple[str, ...] = ("clear",)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -65,8 +69,8 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in folder.glob("*.toml"))) if folder else ()
 
 
-def get(name: str) -> Fault:
-    """Read one fault; UsageError names the nearest, or what is wrong in its file."""
+def get(name: str, severity: str = "clear") -> Fault:
+    """Read one fault; UsageError names the nearest, or what is wrong in its file or with the severity."""
     folder = _folder()
     if folder is None:
         raise UsageError("faults belong to the built-in engine: pip install 'kvscope[engine]'")
@@ -74,9 +78,24 @@ def get(name: str) -> Fault:
     if name not in names():
         raise UsageError(f"no fault {name!r}{nearest(name, names())}; there are {', '.join(names())}")
     try:
-        return _parse(name, tomllib.loads(path.read_text()))
+        data = tomllib.loads(path.read_text())
+        if severity not in (known := _severities(data)):
+            raise UsageError(f"{name}: no severity {severity!r}{nearest(severity, known)}; there are {', '.join(known)}")
+        return _parse(name, _at(data, severity))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: {error!r}, expected a fault") from error
+
+
+def _severities(data: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(one for one in SEVERITIES if one == "clear" or one in data)
+
+
+def _at(data: Mapping[str, Any], severity: str) -> dict[str, Any]:
+    """The file's data with the tables of a severity laid over those of the same name."""
+    changes: Mapping[str, Any] = data.get(severity, {})
+    if unknown := set(changes) - set(_TABLES):
+        raise ValueError(f"[{severity}] has {', '.join(sorted(unknown))}, expected some of {', '.join(_TABLES)}")
+    return {**data, **{table: {**data.get(table, {}), **changes[table]} for table in changes}}
 
 
 def _parse(name: str, data: dict[str, Any]) -> Fault:
@@ -88,7 +107,15 @@ def _parse(name: str, data: dict[str, Any]) -> Fault:
     truth = tuple(Truth(one["counter"], one.get("per", ""), one["is"]) for one in data["truth"])
     fix = {key: str(value) for key, value in data.get("fix", {}).items()}
     return Fault(
-        name, str(data["says"]), str(data["slug"]), flags, {**knobs, **load}, truth, fix, data.get("from_start", False)
+        name,
+        str(data["says"]),
+        str(data["slug"]),
+        flags,
+        {**knobs, **load},
+        truth,
+        fix,
+        data.get("from_start", False),
+        _severities(data),
     )
 
 
