@@ -15,6 +15,7 @@ from probes.sample import Labels, Sample, labels_of
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
 _LARGEST = sys.float_info.max
+_MOST_RESOLVED = 50_000
 _FLOAT_NOISE = 1e-9
 """An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
 
@@ -58,6 +59,8 @@ class PageReader:
         if beside:
             self.tags["beside"] = ", ".join(other.ENGINE for other in beside)
         self._entries, self._rank = _by_sample_name(self._engines)
+        self._telling = {name: _telling(engine, found) for name, found in self._entries.items()}
+        self._resolved: dict[tuple[str, Labels], Targets | None] = {}
         self._targets: dict[tuple[int, str, Labels, Labels], _Target] = {}
         self._infos: dict[str, dict[Labels, None]] = {}
         self._parser: Parser[Targets] = Parser(self.resolve)
@@ -107,6 +110,17 @@ class PageReader:
         found = self._entries.get(name)
         if found is None:
             return None
+        telling = self._telling[name]
+        key = (name, labels if telling is None else tuple([pair for pair in labels if pair[0] in telling]))
+        try:
+            return self._resolved[key]
+        except KeyError:
+            if len(self._resolved) >= _MOST_RESOLVED:
+                self._resolved.clear()
+            targets = self._resolved[key] = self._resolve(found, labels)
+            return targets
+
+    def _resolve(self, found: Sequence[tuple[Entry, str]], labels: Labels) -> Targets | None:
         pairs = dict(labels)
         for label, tag in self.engine.IDENTITY.items():
             if label in pairs:
@@ -229,6 +243,14 @@ def _by_sample_name(engines: Sequence[EngineMap]) -> tuple[dict[str, list[tuple[
             for part in parts:
                 found.setdefault(entry.name + part.replace(".", "_"), []).append((entry, part))
     return found, rank
+
+
+def _telling(engine: EngineMap, found: Sequence[tuple[Entry, str]]) -> frozenset[str] | None:
+    """Return the labels that decide what a series of one name means; None when all of them do."""
+    if any(entry.copies or entry.kind == "info" for entry, _ in found):
+        return None
+    labels = {label for entry, _ in found for label in (*entry.keep, *(name for name, _ in entry.where))}
+    return frozenset({*labels, *engine.IDENTITY, "le"})
 
 
 def _combined(target: _Target, raw: list[float]) -> float:

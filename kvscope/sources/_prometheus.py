@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from kvscope.sources._shapes import Shapes
 from probes.sample import Labels
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class Parser(Generic[T]):
     def __init__(self, resolve: Callable[[str, Labels], T | None]) -> None:
         self._resolve = resolve
         self._memo: dict[str, T | None] = {}
+        self._shapes = Shapes()
 
     def parse(self, text: str) -> Page[T]:
         """Read a whole page. Timestamps and exemplars are dropped; a line that makes no sense is counted, not fatal."""
@@ -71,6 +73,10 @@ class Parser(Generic[T]):
         try:
             if head in self._memo and "#" not in tail:
                 found, value = self._memo[head], _value(tail)
+            elif (plain := self._shapes.split(head)) is not None and "#" not in tail:
+                value = float(tail) if " " not in tail else _value(tail)
+                found = self._resolve(*plain)
+                self._remember(head, found)
             else:
                 name, labels, rest = split_line(line)
                 value = _value(rest)

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from kvscope.errors import KvscopeError
 from kvscope.sources._page import PageReader, PageResult
 from kvscope.sources._pagelog import PageLog
-from kvscope.sources._prometheus import Parser, series_names
+from kvscope.sources._prometheus import Parser, series_names, split_line
 from kvscope.sources._reader import reader_for
+from kvscope.sources._shapes import Shapes
 from kvscope.sources.maps import sglang, vllm
 from kvscope.store import Store
 from probes.catalog import metric_of
@@ -102,6 +103,17 @@ def test_reading_twice_gives_the_same_and_remembers_what_it_saw(text: str) -> No
     assert [key for key, _ in first.rows] == [key for key, _ in second.rows]
     assert first.bad_lines == second.bad_lines
     assert {name for (name, _), _ in first.rows} == set(series_names(text))  # type: ignore[misc]
+
+
+@given(st.lists(st.one_of(lines, st.text(alphabet='ab:{}=",. \t\\#', max_size=30)), max_size=8))
+@example(['a{b="1",b="2"} 1', 'a{b="1"c="2"} 1', 'a{b="1",} 1', 'a{b="x} y"} 1', 'a{b="1"} 1 # {c="2"} 3'])
+def test_a_series_split_quickly_is_the_one_split_slowly(page: list[str]) -> None:
+    shapes = Shapes()
+    for line in page:
+        head, brace, _ = line.rpartition("} ")
+        found = shapes.split(head) if brace else None
+        if found is not None:
+            assert found == split_line(head + "} 1")[:2]
 
 
 def test_labels_without_end_do_not_make_the_memory_grow_without_end() -> None:
