@@ -1,8 +1,14 @@
-"""Record what a target reports into one file, for replay, diagnosis or a colleague. Prompt text is never in it."""
+"""Record what a target reports into one file, for replay, diagnosis or a colleague. Prompt text is never in it.
+
+Ctrl-C or SIGTERM ends it in good order; after SIGKILL at most the last second is missing.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +24,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_timing(parser, duration=False)
 
 
+@contextmanager
+def _handled(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    import signal
+
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 def run(options: argparse.Namespace) -> int:
     """Record until the target ends, the time is over or Ctrl-C; what was recorded is kept in every case."""
+    import signal
     import time
     from contextlib import closing, suppress
     from pathlib import Path
@@ -40,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         closing(open_target(options.target, machine=True)) as source,
         closing(Recorder(path, source.describe())) as recorder,
     ):
-        with suppress(KeyboardInterrupt):
+        # A service manager ends what it started by SIGTERM, and a background job of a script hears no SIGINT.
+        with suppress(KeyboardInterrupt), _handled(signal.SIGTERM, signal.default_int_handler):
             while limit is None or time.monotonic() - began < limit:
                 poll = source.poll()
                 recorder.write(poll)

@@ -6,7 +6,8 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, repeat
+from operator import sub, truediv
 
 _LEVEL = 1
 _LARGEST = 64 << 20
@@ -77,17 +78,21 @@ def unpack_tick(data: bytes) -> Iterator[tuple[float, array[int], array[float]]]
 
 def _scaled(values: Sequence[float], scale: int) -> list[int] | None:
     """Return the values times ``scale`` as integers, or None when that would not give them back exactly."""
-    whole = []
-    for value in values:
-        scaled = round(value * scale) if abs(value) < _EXACT_INTEGER / scale else None
-        if scaled is None or scaled / scale != value:
-            return None
-        whole.append(scaled)
-    return whole
+    limit = _EXACT_INTEGER / scale
+    if not (-limit < min(values) and max(values) < limit):
+        return None
+    # A recorder folds hundreds of thousands of values at once: what runs for each of them is C.
+    if scale == 1:
+        whole = list(map(int, values))
+        return whole if whole == list(values) else None
+    if round(values[0] * scale) / scale != values[0]:
+        return None
+    whole = list(map(round, map(float(scale).__mul__, values)))
+    return whole if list(map(truediv, whole, repeat(scale))) == list(values) else None
 
 
 def _deltas(values: Sequence[int]) -> array[int]:
-    return array("q", [after - before for before, after in zip([0, *values], values, strict=False)])
+    return array("q", map(sub, values, chain((0,), values)))
 
 
 def _integers(data: bytes) -> array[int]:

@@ -8,10 +8,12 @@ import math
 import os
 import sqlite3
 import time
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.recording import schema
@@ -25,6 +27,12 @@ _MOST_WAITING = 200_000
 
 _TAG_LIMIT = 256
 """Longest name and tag value kept: a tag names a setting, and nothing longer belongs in a recording."""
+
+
+Times = tuple[float, ...]
+Values = tuple[float, ...]
+Tick: TypeAlias = "tuple[float, array[int], array[float]]"
+"""One time, the ids of the series that have a value at it, and the values."""
 
 
 class Described(Protocol):
@@ -140,37 +148,52 @@ class Recorder:
 
     def _fold(self) -> None:
         """Turn the ticks into one chunk per series, in one transaction: a kill leaves the one or the other."""
-        series: dict[int, tuple[list[float], list[float]]] = {}
-        for (data,) in self._db.execute("SELECT data FROM ticks ORDER BY id"):
-            for t, ids, values in unpack_tick(data):
-                for number, value in zip(ids, values, strict=True):
-                    found = series.get(number)
-                    if found is None:
-                        found = series[number] = ([], [])
-                    found[0].append(t)
-                    found[1].append(value)
+        series = _by_series(unpack_tick(data) for (data,) in self._db.execute("SELECT data FROM ticks ORDER BY id"))
         self._oldest, self._waiting = math.inf, 0
         if series:
             with _transaction(self._db):
                 self._write_chunks(series)
                 self._db.execute("DELETE FROM ticks")
 
-    def _write_chunks(self, series: Mapping[int, tuple[list[float], list[float]]]) -> None:
+    def _write_chunks(self, series: Mapping[int, tuple[Times, Values]]) -> None:
         generation = self._db.execute("SELECT coalesce(max(generation), 0) + 1 FROM chunks").fetchone()[0]
-        shared: dict[bytes, int | None] = {}
+        shared: dict[Times, int | None] = {}
         rows = []
         for number, (times, values) in series.items():
-            packed = pack_times(times)
-            if packed not in shared:
-                shared[packed] = self._db.execute("INSERT INTO times (data) VALUES (?)", (packed,)).lastrowid
+            if times not in shared:
+                row = self._db.execute("INSERT INTO times (data) VALUES (?)", (pack_times(times),))
+                shared[times] = row.lastrowid
             summary = (values[0], values[-1], min(values), max(values), math.fsum(values))
             where = (number, generation, to_micros(times[0]), to_micros(times[-1]), len(values))
-            rows.append((*where, *summary, shared[packed], pack_values(values)))
+            rows.append((*where, *summary, shared[times], pack_values(values)))
         self._db.executemany(
             "INSERT INTO chunks (series, generation, start_s, end_s, n, first, last, low, high, total, times, data) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
+
+
+def _by_series(ticks: Iterable[Iterable[Tick]]) -> dict[int, tuple[Times, Values]]:
+    """Return series id → its times and values, oldest first.
+
+    Ticks of the same series, which nearly all are, are turned as a whole: that is what makes folding cheap.
+    """
+    alike: dict[bytes, list[Tick]] = {}
+    for tick in ticks:
+        for run in tick:
+            alike.setdefault(run[1].tobytes(), []).append(run)
+    series: dict[int, tuple[Times, Values]] = {}
+    for runs in alike.values():
+        times = tuple(t for t, _, _ in runs)
+        for number, values in zip(runs[0][1], zip(*(values for _, _, values in runs), strict=True), strict=True):
+            before = series.get(number)
+            series[number] = (times, values) if before is None else _joined(before, (times, values))
+    return series
+
+
+def _joined(before: tuple[Times, Values], more: tuple[Times, Values]) -> tuple[Times, Values]:
+    pairs = sorted(zip(before[0] + more[0], before[1] + more[1], strict=True), key=itemgetter(0))
+    return tuple(t for t, _ in pairs), tuple(value for _, value in pairs)
 
 
 def _short(tags: Mapping[str, str]) -> dict[str, str]:

@@ -56,7 +56,8 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
     if fleet is not None:
         return fleet
     if _scrape.is_url(text) and not Path(text).exists():
-        return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S)
+        first = timeout_s or _scrape.FIRST_TIMEOUT_S
+        return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S, first_timeout_s=first)
     path = Path(text).expanduser()
     kind = _find.kind_of_file(path)
     if kind == "ring":

@@ -17,6 +17,9 @@ from kvscope.sources._reader import reader_for
 from kvscope.sources.maps._base import HasSide, Role
 
 TIMEOUT_S = 3.0
+FIRST_TIMEOUT_S = 10.0
+"""For the first scrape, whose failure is final: a server in the middle of a long prefill answers late."""
+
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?")
 
 Fetch = Callable[[str, float], str]
@@ -55,6 +58,7 @@ class ScrapeSource:
         address: str,
         *,
         timeout_s: float = TIMEOUT_S,
+        first_timeout_s: float | None = None,
         wall: Callable[[], float] = time.time,
         get: Fetch = fetch,
         pid_of: Callable[[str], int | None] = local_pid,
@@ -67,7 +71,7 @@ class ScrapeSource:
         self._pid_of = pid_of
         self.pid: int | None = None
         self._told_side = False
-        text = get(self.url, timeout_s)
+        text = get(self.url, first_timeout_s or timeout_s)
         self._last_t = wall()
         self._log = PageLog(reader_for(text, self.url, alone=alone))
         self._look_beside()

@@ -213,7 +213,7 @@ def test_a_restart_in_the_middle_of_a_recording_makes_no_wrong_rate(start: Start
     tokens += second.load(requests=8, length=64, tokens=64, clients=4)
     time.sleep(2)
     seconds = time.monotonic() - began
-    recording.send_signal(signal.SIGINT)
+    recording.terminate()
     recording.communicate(timeout=30)
     store = Store()
     with closing(open_target(str(path))) as source:

@@ -35,6 +35,19 @@ def source_of(*answers: str | Exception) -> ScrapeSource:
     return ScrapeSource("host:8000", wall=lambda: float(next(seconds)), get=Engine(*answers))
 
 
+def test_the_first_scrape_may_take_longer_than_the_later_ones() -> None:
+    waited = []
+
+    def get(url: str, timeout_s: float) -> str:
+        waited.append(timeout_s)
+        return PAGE.format(1)
+
+    source = ScrapeSource("host:8000", timeout_s=3.0, first_timeout_s=10.0, get=get)
+    source.poll()
+    source.poll()
+    assert waited == [10.0, *[3.0] * (len(waited) - 1)]
+
+
 @pytest.mark.parametrize(
     ("text", "url"),
     [
