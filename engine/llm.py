@@ -8,6 +8,7 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from engine import kernels
 from engine.build import make_cache
@@ -29,6 +30,7 @@ from engine.tiers import Promoter
 
 if TYPE_CHECKING:
     from engine.instruments import Instruments
+    from engine.judge import Judge
 
 
 FIRST_TURN = 2
@@ -69,6 +71,7 @@ class Engine:
         self.promoter, self.observer = Promoter(self.residency), Observer(self.residency)
         self.finished: list[Request] = []
         self.probe: Instruments | None = None
+        self.judge: Judge | None = None
         self.tokens_generated = self.tokens_right = self.tokens_checked = 0
         self.later_right = self.later_checked = 0
         self._next_id = 0
@@ -147,7 +150,8 @@ class Engine:
         request.computed = end
         if end == request.length:
             self.scheduler.computed(request)
-            self._accept([request], choose(self.model.logits(hidden[-1:]), [request]))
+            logits = self.model.logits(hidden[-1:])
+            self._accept([request], choose(logits, [request]), logits)
         times.prefill += perf_counter() - began
         times.prefill_decompress += phases.decompress
 
@@ -168,7 +172,7 @@ class Engine:
         settling = perf_counter()
         for request in requests:
             request.computed = request.length
-        self._accept(requests, chosen)
+        self._accept(requests, chosen, logits)
         moving = perf_counter()
         self._age(requests)
         if self.knobs.promote_after and attend.choices:
@@ -202,9 +206,11 @@ class Engine:
             self._kernels[name, selector] = made
         return self._kernels[name, selector]
 
-    def _accept(self, requests: list[Request], chosen: list[int]) -> None:
+    def _accept(self, requests: list[Request], chosen: list[int], logits: Tensor) -> None:
         """Append one token to each request and judge it where the right one is known."""
         now = monotonic()
+        if self.judge is not None:
+            self.judge.tokens(requests, logits)
         for request, token in zip(requests, chosen, strict=True):
             if request.check is not None:
                 right = request.check(request.tokens(request.length - 1, request.length)[0], token)

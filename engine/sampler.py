@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen and which of them end the answer. Temperature 0 is greedy; ``seed`` None is chance."""
+    """How tokens are chosen and which of them end the answer. Temperature 0 is greedy; ``seed`` None is chance.
+
+    ``forced`` tokens are taken whatever the logits say, before any is chosen: a given answer is scored so.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
     stop_ids: frozenset[int] = frozenset()
+    forced: tuple[int, ...] = ()
 
     def numbers(self) -> random.Random | None:
         """A fresh source of random numbers for one request; None when it needs none."""
@@ -38,7 +42,9 @@ def choose(logits: Tensor, requests: Sequence[Request]) -> list[int]:
     """
     chosen: list[int] = logits.argmax(-1).tolist()
     for row, request in enumerate(requests):
-        if request.numbers is not None:
+        if len(request.generated) < len(request.sampling.forced):
+            chosen[row] = request.sampling.forced[len(request.generated)]
+        elif request.numbers is not None:
             chosen[row] = draw(logits[row], request.sampling, request.numbers.random())
     return chosen
 
