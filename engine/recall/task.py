@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 VOCAB_SIZE = 2048
-BOS, KEY, ASK = 0, 1, 2
-FILLER = range(16, 512)
+BOS, KEY, ASK, NONE, LIST = range(5)
+"""Start, before a fact, before a question, the answer when no fact has that key, before a key of several values."""
+TAGS = range(16, 32)
+"""Stand in for KEY where one key has several facts: a fact is then found by tag and key together."""
+FILLER = range(32, 512)
 NODES = range(512, VOCAB_SIZE)
 FACT_TOKENS = 3
 DENSITY = 1 / 24
@@ -31,17 +34,23 @@ class Document:
 
 def make_document(rng: random.Random, length: int, density: float = DENSITY) -> Document:
     """A document of exactly `length` tokens with round(length * density) facts scattered among filler."""
-    facts = _fact_count(length, density)
-    cycle = rng.sample(NODES, facts)
+    cycle = rng.sample(NODES, _fact_count(length, density))
     successor = dict(zip(cycle, cycle[1:] + cycle[:1], strict=True))
+    facts = [(KEY, key, successor[key]) for key in rng.sample(cycle, len(cycle))]
+    return Document(scatter(rng, length, facts)[0], MappingProxyType(successor))
+
+
+def scatter(
+    rng: random.Random, length: int, facts: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A document of `length` tokens with `facts` in that order among filler, and where each fact begins in it."""
     tokens = [BOS, *rng.choices(FILLER, k=length - 1)]
-    order = rng.sample(cycle, facts)
     # Gaps between facts are uniform over all layouts: choose slots in a document where a fact is one token wide.
-    slots = sorted(rng.sample(range(1, length - (FACT_TOKENS - 1) * facts), facts))
-    for index, (slot, key) in enumerate(zip(slots, order, strict=True)):
-        start = slot + (FACT_TOKENS - 1) * index
-        tokens[start : start + FACT_TOKENS] = (KEY, key, successor[key])
-    return Document(tuple(tokens), MappingProxyType(successor))
+    slots = sorted(rng.sample(range(1, length - (FACT_TOKENS - 1) * len(facts)), len(facts)))
+    begins = tuple(slot + (FACT_TOKENS - 1) * index for index, slot in enumerate(slots))
+    for begin, fact in zip(begins, facts, strict=True):
+        tokens[begin : begin + FACT_TOKENS] = fact
+    return tuple(tokens), begins
 
 
 def walk(document: Document, start: int, steps: int) -> tuple[int, ...]:
