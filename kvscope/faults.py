@@ -80,7 +80,8 @@ def get(name: str, severity: str = "clear") -> Fault:
     try:
         data = tomllib.loads(path.read_text())
         if severity not in (known := _severities(data)):
-            raise UsageError(f"{name}: no severity {severity!r}{nearest(severity, known)}; there are {', '.join(known)}")
+            hint = f"{nearest(severity, known)}; there are {', '.join(known)}"
+            raise UsageError(f"{name}: no severity {severity!r}{hint}")
         return _parse(name, _at(data, severity))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: {error!r}, expected a fault") from error

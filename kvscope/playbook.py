@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from kvscope import signals
 from kvscope.advice import read_fixes
@@ -132,12 +132,19 @@ def _gain(top: Authored) -> GainRule | None:
     block = top.mapping("gain")
     if block is None:
         return None
-    block.only(("kind", "reads", "of", "keeps"), ("kind", "reads", "of"))
+    block.only(("kind", "reads", "of", "keeps", "falls", "rises"), ("kind", "reads", "of"))
     kind = cast(GainKind, block.choice("kind", get_args(GainKind)))
     keeps = parse_bound(block.text("keeps", "0"))
     if keeps is None or keeps.points or keeps.size >= 1:
         raise block.fail(f"{block.text('keeps')!r}: expected a share below 1, such as 30%", "keeps")
-    return GainRule(kind, _signal(block, "reads"), block.text("of"), keeps.size)
+    shows: tuple[str, Literal["up", "down", ""]] = ("", "")
+    if "falls" in block and "rises" in block:
+        raise block.fail("a gain shows in one signal, and here are two", "rises")
+    if "falls" in block:
+        shows = _signal(block, "falls"), "down"
+    elif "rises" in block:
+        shows = _signal(block, "rises"), "up"
+    return GainRule(kind, _signal(block, "reads"), block.text("of"), keeps.size, *shows)
 
 
 def _experiment(top: Authored) -> ExperimentRule | None:

@@ -39,7 +39,13 @@ def build() -> Schema:
             cause=_object(("says", "slug"), says=_TEXT, slug={"pattern": "^[a-z0-9_]+$"}, checks=checks, any=checks),
             rivals={"type": "object", "additionalProperties": _rival()},
             gain=_object(
-                ("kind", "reads", "of"), kind={"enum": list(get_args(GainKind))}, reads=signal, of=_TEXT, keeps=_BOUND
+                ("kind", "reads", "of"),
+                kind={"enum": list(get_args(GainKind))},
+                reads=signal,
+                of=_TEXT,
+                keeps=_BOUND,
+                falls=signal,
+                rises=signal,
             ),
             experiment=_object(
                 ("change", "predict"),

@@ -51,13 +51,16 @@ class RivalRule:
 class GainRule:
     """How the gain is estimated (see ``kvscope.gain``) and from which signal; ``of`` says what it is a factor on.
 
-    ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1.
+    ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1. ``shows`` is the signal by
+    which the gain can be measured afterwards, which gets ``better`` by going up or down; empty where none is that gain.
     """
 
     kind: GainKind
     reads: str
     of: str
     keeps: float = 0.0
+    shows: str = ""
+    better: Literal["up", "down", ""] = ""
 
 
 @dataclass(frozen=True, slots=True)
