@@ -2,6 +2,8 @@
 
 One engine, one set of requests, one knob changed between the passes. Where the block kernels gain less than 20 % at the
 longest context, either they are not good enough or the sparsity does not fit them.
+With --device no engine is started: one layer's attention is timed by kernel (dense, generic, block; choosing apart),
+with the bytes it must read and their share of the bandwidth of a plain copy in the same run.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from kvscope.bench.result.result import Result, Table
 
 LENGTHS, QUICK_LENGTHS = (2048, 16384, 65536), (1024, 4096)
+ALONE, ROUNDS, QUICK_ROUNDS = (2048, 16384), 4, 2
+"""Kernels alone: contexts, and turns of each kernel."""
 WAYS = ("generic", "block")
 ENOUGH = 0.20
 """The article's bar (§4.3) for the long context."""
@@ -37,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, default=2, help="threads of the engine (2)")
     add("--seed", type=int, default=0, help="of the requests' content (0)")
     add("--quick", action="store_true", help="1K and 4K only, under two minutes on a laptop")
+    add("--device", metavar="NAME", help="time the kernels alone, on this device: cpu")
+    add("--batches", metavar="N,…", default="8", help="requests at once, with --device (8)")
 
 
 def measure(options: argparse.Namespace) -> Result:
@@ -46,10 +52,21 @@ def measure(options: argparse.Namespace) -> Result:
 
     if options.requests < 2 or options.clients < 1 or options.output_tokens < 2:
         raise UsageError("--requests and --output-tokens: expected at least 2; --clients: at least 1")
-    lengths: tuple[int, ...] = QUICK_LENGTHS if options.quick else LENGTHS
+    lengths: tuple[int, ...] = QUICK_LENGTHS if options.quick else ALONE if options.device else LENGTHS
     if options.lengths:
         lengths = tuple(sorted({token_count(part, "--lengths") for part in options.lengths.split(",")}))
-    return result_of(_measure(options, lengths), options)
+    return _alone(options, lengths) if options.device else result_of(_measure(options, lengths), options)
+
+
+def _alone(options: argparse.Namespace, lengths: tuple[int, ...]) -> Result:
+    from kvscope.bench import _kernel_table
+    from kvscope.commands._amounts import token_count
+    from kvscope.commands._progress import waiting
+
+    _kernel_table.check_device(options.device)
+    batches = sorted({token_count(part, "--batches") for part in options.batches.split(",")})
+    with waiting("timing the kernels") as tick:
+        return _kernel_table.measure(lengths, batches, QUICK_ROUNDS if options.quick else ROUNDS, tick)
 
 
 def _measure(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[tuple[int, str], Measures]:

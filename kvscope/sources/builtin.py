@@ -49,7 +49,7 @@ class BuiltinEngine:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
         )
         try:
@@ -75,8 +75,8 @@ class BuiltinEngine:
             self.ring.unlink(missing_ok=True)
 
 
-def _environment() -> dict[str, str]:
-    # The child must find the same `engine` and `probes` this process would import, from a bare checkout too.
+def environment() -> dict[str, str]:
+    """Variables with which a child finds the same `engine` and `probes` as this process, from a bare checkout too."""
     root = str(Path(__file__).resolve().parents[2])
     path = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}

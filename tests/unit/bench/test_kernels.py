@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 import pytest
 
@@ -57,3 +58,24 @@ def test_both_kernels_get_the_same_requests() -> None:
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "kernels", "--requests", "1"]) == 2
     assert "expected at least 2" in capsys.readouterr().err
+
+
+def test_a_device_without_a_table_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "kernels", "--device", "gpu"]) == 2
+    assert "expected cpu" in capsys.readouterr().err
+
+
+def test_kernels_alone_are_rows_with_their_bytes_and_their_share_of_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    small = ["--device", "cpu", "--lengths", "256", "--batches", "1", "--quick", "--format", "json"]
+    assert run(["bench", "kernels", *small]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {(row["path"], row["form"]): row for row in found["rows"]}
+    assert {"dense", "generic", "block", "select", "select+block"} <= {path for path, _ in rows}
+    assert rows["dense", "hot"]["ms"] == min(rows["sdpa", "hot"]["ms"], rows["paged", "hot"]["ms"])
+    for row in found["rows"]:
+        assert (row["batch"], row["context"]) == (1, 256)
+        assert row["kept"] == (1.0 if row["path"] in ("dense", "sdpa", "paged") else 0.25)
+        assert row["share"] == pytest.approx(row["gb_per_s"] / found["copy_gb_per_s"])
+    block, dense = rows["block", "hot"], rows["dense", "hot"]
+    assert block["gb_per_s"] * block["ms"] == pytest.approx(0.25 * dense["gb_per_s"] * dense["ms"])
