@@ -30,8 +30,10 @@ class Arena(Slabs):
         slab_bytes: int,
         page_bytes: Mapping[int, int],
         split: Mapping[int, float] | None = None,
+        device: torch.device | None = None,
     ) -> None:
-        super().__init__(pool_bytes, slab_bytes, page_bytes, reservation(pool_bytes // slab_bytes, page_bytes, split))
+        reserve = reservation(pool_bytes // slab_bytes, page_bytes, split)
+        super().__init__(pool_bytes, slab_bytes, page_bytes, reserve, device)
 
     def _borrowable(self, form: int) -> Ints:
         return np.flatnonzero((self._owner == COMMON) & ((self._reserve == COMMON) | (self._reserve == form)))

@@ -14,7 +14,7 @@ from engine.forms import EVICTED, HOST, NONE
 from engine.forms.hot import CODE as HOT
 from engine.geometry import KVGeometry
 from engine.pages import Pages
-from engine.representatives import Representatives
+from engine.representatives import Known, Representatives
 
 if TYPE_CHECKING:
     from engine.kernels._base import Phases
@@ -48,18 +48,27 @@ class KVCache(Pages):
         *,
         host_bytes: int = 0,
         contiguous: bool = False,
+        device: torch.device | None = None,
     ) -> None:
-        super().__init__(geometry, pool_bytes, max_blocks, split, host_bytes=host_bytes, contiguous=contiguous)
+        """With ``device`` the arena lies there, and what reads it is the subclass's business."""
+        super().__init__(
+            geometry, pool_bytes, max_blocks, split, host_bytes=host_bytes, contiguous=contiguous, device=device
+        )
         self.blocks = Blocks(max_blocks)
-        self.representatives = Representatives(geometry, max_blocks)
         self.ref_counts = self.blocks.refs
-        self.rep_q, self.rep_scale = self.representatives.q, self.representatives.scale
+        self.representatives: Known = self._represent(max_blocks)
+
+    def _represent(self, max_blocks: int) -> Known:
+        """What selection reads instead of keys, in this process's memory."""
+        made = Representatives(self.geometry, max_blocks)
+        self.rep_q, self.rep_scale = made.q, made.scale
         # Four dimensions, since numba recognises arrays of more than five only slowly, at each call.
         self.rep_views = (
             self.rep_q.flatten(3).numpy(),
             self.rep_scale.numpy(),
-            self.representatives.known.numpy(),
+            made.known.numpy(),
         )
+        return made
 
     def can_allocate(self, n_blocks: int) -> bool:
         """Whether `allocate(n_blocks)` would succeed now."""
@@ -107,10 +116,12 @@ class KVCache(Pages):
         ids, filled = ids[filled > 0], filled[filled > 0]
         if len(ids) == 0:
             return
+        stored = self.representatives
+        assert isinstance(stored, Representatives)
         for layer in range(self.geometry.layers):
             for part, count in zip(torch.split(ids, CHUNK), torch.split(filled, CHUNK), strict=True):
                 keys, _ = self.read(layer, part)
-                self.representatives.store(part, layer, keys, count)
+                stored.store(part, layer, keys, count)
         self.representatives.learn(ids)
 
     def read_dense(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import lcm
 
 FLOAT_BYTES = 4
+DTYPES = {"float32": 4, "bfloat16": 2}
+"""Types of full precision and their bytes; bfloat16 on a device only."""
 ALIGN = 64
 
 
@@ -45,8 +47,8 @@ class KVGeometry:
             raise ValueError(f"geometry: rep_rows is {self.rep_rows}, expected 1 (mean) or 2 (bounds)")
         if self.block_tokens % 8:
             raise ValueError(f"geometry: block_tokens {self.block_tokens} is not a multiple of 8")
-        if self.dtype != "float32":
-            raise ValueError(f"geometry: dtype {self.dtype!r} is not supported, expected 'float32'")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"geometry: dtype {self.dtype!r} is not supported, expected {' or '.join(DTYPES)}")
 
     @property
     def group(self) -> int:
@@ -68,8 +70,8 @@ class KVGeometry:
 
     @property
     def hot_page_bytes(self) -> int:
-        """K [block_tokens, head_dim] then V, float32."""
-        return 2 * self.block_tokens * self.head_dim * FLOAT_BYTES
+        """K [block_tokens, head_dim] then V, at full precision."""
+        return 2 * self.block_tokens * self.head_dim * DTYPES[self.dtype]
 
     @property
     def cold_page_bytes(self) -> int:

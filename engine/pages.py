@@ -69,18 +69,25 @@ class Pages:
         *,
         host_bytes: int = 0,
         contiguous: bool = False,
+        device: torch.device | None = None,
     ) -> None:
         self.geometry, self.contiguous = geometry, contiguous
         self.forms = {form.CODE: form for form in map(forms.get, forms.names())}
         sizes = {code: form.page_bytes(geometry) for code, form in self.forms.items()}
         shares = None if split is None else {forms.get(name).CODE: share for name, share in split.items()}
         slab_bytes = SLAB_PAGES * geometry.hot_page_bytes
-        self.arena = Arena(pool_bytes, slab_bytes, sizes, shares)
+        self.arena = Arena(pool_bytes, slab_bytes, sizes, shares, device)
         self.host = Arena(host_bytes, slab_bytes, sizes) if host_bytes else None
         shape = (geometry.layers, max_blocks, geometry.kv_heads)
         self.page_offset = torch.full(shape, -1, dtype=torch.int64)
         self.page_form = torch.full(shape, NONE, dtype=torch.uint8)
         self.page_counts = np.zeros((geometry.layers, 2 * HOST), dtype=np.int64)
+        if device is None:
+            self._view(sizes)
+
+    def _view(self, sizes: Mapping[int, int]) -> None:
+        """Arrays over the arena and its tables, for kernels that run where the pool lies: in this process's memory."""
+        geometry = self.geometry
         self.rows_f32 = self.arena.data.view(torch.float32).view(-1, geometry.head_dim)
         self.rows_i8 = self.arena.data.view(torch.int8).view(-1, geometry.head_dim)
         self.floats = self.arena.data.view(torch.float32)

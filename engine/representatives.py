@@ -16,17 +16,10 @@ KINDS = {"sub_bounds": (2, SUB_TOKENS), "bounds": (2, 0), "sub_mean": (1, SUB_TO
 """By name: rows (2 bounds, 1 mean) and the tokens each stands for (0: the whole block)."""
 
 
-class Representatives:
-    """`q` int8 [layers, max_blocks, kv_heads, subs, rows, head_dim]; `scale` float32, to `subs`.
+class Known:
+    """Which blocks have representatives: `known` bool [max_blocks]."""
 
-    Two rows are lower and upper bound, one row is the mean.
-    """
-
-    def __init__(self, geometry: KVGeometry, max_blocks: int) -> None:
-        self.geometry = geometry
-        lead = (geometry.layers, max_blocks, geometry.kv_heads, geometry.subs_per_block)
-        self.q = torch.zeros(*lead, geometry.rep_rows, geometry.head_dim, dtype=torch.int8)
-        self.scale = torch.zeros(lead)
+    def __init__(self, max_blocks: int) -> None:
         self.known = torch.zeros(max_blocks, dtype=torch.bool)
         self._known = self.known.numpy()
 
@@ -37,6 +30,23 @@ class Representatives:
 
     def forget(self, ids: np.ndarray) -> None:
         self._known[ids] = False
+
+    def learn(self, ids: torch.Tensor) -> None:
+        self._known[ids.numpy()] = True
+
+
+class Representatives(Known):
+    """`q` int8 [layers, max_blocks, kv_heads, subs, rows, head_dim]; `scale` float32, to `subs`.
+
+    Two rows are lower and upper bound, one row is the mean.
+    """
+
+    def __init__(self, geometry: KVGeometry, max_blocks: int) -> None:
+        super().__init__(max_blocks)
+        self.geometry = geometry
+        lead = (geometry.layers, max_blocks, geometry.kv_heads, geometry.subs_per_block)
+        self.q = torch.zeros(*lead, geometry.rep_rows, geometry.head_dim, dtype=torch.int8)
+        self.scale = torch.zeros(lead)
 
     def store(self, ids: torch.Tensor, layer: int, keys: torch.Tensor, filled: torch.Tensor) -> None:
         """Represent keys float32 [n, kv_heads, block_tokens, head_dim], of which the first `filled` [n] slots count.
@@ -56,9 +66,6 @@ class Representatives:
         self.q[layer, ids], self.scale[layer, ids] = (
             quantise_mean(rows[0]) if len(rows) == 1 else quantise_bounds(*rows)
         )
-
-    def learn(self, ids: torch.Tensor) -> None:
-        self._known[ids.numpy()] = True
 
 
 def mean(slots: torch.Tensor, empty: torch.Tensor) -> torch.Tensor:

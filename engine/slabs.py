@@ -20,7 +20,12 @@ class Slabs:
     """
 
     def __init__(
-        self, pool_bytes: int, slab_bytes: int, page_bytes: Mapping[int, int], reserve: npt.NDArray[np.int8]
+        self,
+        pool_bytes: int,
+        slab_bytes: int,
+        page_bytes: Mapping[int, int],
+        reserve: npt.NDArray[np.int8],
+        device: torch.device | None = None,
     ) -> None:
         self.slab_bytes = slab_bytes
         self.slabs = pool_bytes // slab_bytes
@@ -31,7 +36,12 @@ class Slabs:
             if form == COMMON or size < 1 or size > slab_bytes:
                 raise ValueError(f"arena: form {form} with pages of {size} bytes does not fit a slab of {slab_bytes}")
         self.page_bytes = dict(page_bytes)
-        self.data = memory.zeros(self.pool_bytes)
+        on_device = device is not None and device.type != "cpu"
+        self.data = (
+            torch.zeros(self.pool_bytes, dtype=torch.uint8, device=device)
+            if on_device
+            else memory.zeros(self.pool_bytes)
+        )
         # The largest piece at whose multiples every page of the form begins: fewer indices to copy a page by.
         self._unit = {form: int(np.gcd(slab_bytes, size)) for form, size in page_bytes.items()}
         self._per_slab = {form: slab_bytes // size for form, size in page_bytes.items()}
@@ -53,7 +63,8 @@ class Slabs:
 
     def _index(self, form: int, offsets: torch.Tensor) -> torch.Tensor:
         unit = self._unit[form]
-        return ((offsets // unit)[:, None] + torch.arange(self.page_bytes[form] // unit)).view(-1)
+        places = ((offsets // unit)[:, None] + torch.arange(self.page_bytes[form] // unit)).view(-1)
+        return places.to(self.data.device)
 
     @property
     def free_bytes(self) -> int:

@@ -64,7 +64,7 @@ class Store:
             frozen, -1 - frozen.flatten().cumsum(0).view_as(frozen), (~frozen).flatten().cumsum(0).view_as(frozen) - 1
         ).int()
         cold = int(frozen.sum())
-        self.pools = [PagedPool(self.geometry, blocks, blocks * KV_HEADS - cold, cold) for _ in range(layers)]
+        self.pools = [PagedPool.empty(self.geometry, blocks, blocks * KV_HEADS - cold, cold) for _ in range(layers)]
         for pool in self.pools:
             for part in pool.hot.split(1 << 14):
                 part.normal_()

@@ -45,7 +45,7 @@ class Arena:
     def pool(self, blocks: int, statistics: Statistics = "mean", rep_tokens: int = TOKENS) -> PagedPool:
         """A pool of `blocks` full blocks, page = block * heads + head, with random statistics of keys."""
         geometry = llama(rep_tokens)
-        pool = PagedPool(geometry, blocks, 0, 0, statistics)
+        pool = PagedPool.empty(geometry, blocks, 0, 0, statistics)
         pages = blocks * geometry.kv_heads
         if pages > len(self.rows):
             raise ValueError(f"arena: {pages} pages, it has {len(self.rows)}")

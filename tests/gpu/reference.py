@@ -37,7 +37,7 @@ def case(
     needed = [-(-n // tokens) for n in lens]
     blocks = sum(needed) + 3
     pages = blocks * heads
-    pool = PagedPool(geometry, blocks, pages, pages if cold_share else 0, statistics, dtype, device)
+    pool = PagedPool.empty(geometry, blocks, pages, pages if cold_share else 0, statistics, dtype, device)
     pool.hot.normal_(generator=make)
     pool.place.copy_(torch.randperm(pages, generator=make, device=device).view(blocks, heads))
     order = torch.randperm(blocks, generator=make, device=device).int()

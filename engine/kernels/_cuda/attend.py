@@ -58,8 +58,8 @@ def read_hot(
 @triton.jit
 def read_cold(
     mine, top, weights, acc, cold, scales, entry, count, part, parts, scale,
-    DIM: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr, PRECISION: tl.constexpr,
-    EVICT: tl.constexpr,
+    COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr,
+    kind: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """Two pages a round, as many bytes as one hot page: the round's fixed cost is then the same.
 
@@ -74,13 +74,14 @@ def read_cold(
         following, other_following = tl.load(ahead), tl.load(ahead + parts)
         there = slots < tl.minimum(own - 2 * i, 2) * TOKENS
         at = tl.where(second, other_page, page)
-        base = at.to(tl.int64) * (2 * TOKENS * DIM)
+        base = at.to(tl.int64) * COLD_UNIT
         k_at = cold + (base + slot * DIM)[:, None] + columns[None, :]
         k = tl.load(k_at, mask=there[:, None], other=0, eviction_policy=EVICT)
         v_at = cold + (base + TOKENS * DIM + slot)[None, :] + columns[:, None] * TOKENS
         v = tl.load(v_at, mask=there[None, :], other=0, eviction_policy=EVICT)
-        k_scale = tl.load(scales + at * (2 * TOKENS) + slot, mask=there, other=0.0)
-        v_scale = tl.load(scales + at * (2 * TOKENS) + TOKENS + slot, mask=there, other=0.0)
+        scale_at = scales + at.to(tl.int64) * SCALE_UNIT
+        k_scale = tl.load(scale_at + slot, mask=there, other=0.0)
+        v_scale = tl.load(scale_at + TOKENS + slot, mask=there, other=0.0)
         s = tl.dot(mine, tl.trans(k.to(kind)), input_precision=PRECISION).to(tl.float32) * k_scale[None, :]
         s = tl.where(there[None, :], s, -float("inf"))
         top, weights, acc, weight = fold(s, top, weights, acc, scale)
@@ -124,7 +125,8 @@ def attend_pages(
     q, out, hot, cold, scales, pages, counts, tail, plan, part_at, weight_at, done,
     scale, heads, pairs, capacity, parts,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
-    PLANNED: tl.constexpr, COLD: tl.constexpr, STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
+    COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, PLANNED: tl.constexpr, COLD: tl.constexpr,
+    STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
     STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr,
 ):  # fmt: skip
     """q, out [pairs, GROUP, DIM]. `scale` includes log2(e). `plan` int32 [programs, 4] replaces `parts` if PLANNED."""
@@ -156,8 +158,8 @@ def attend_pages(
         weights = tl.zeros([ROWS, 2 * TOKENS], tl.float32)
         top, weights, acc = read_cold(
             mine, top, weights, acc, cold, scales, pages + (pair + pairs).to(tl.int64) * capacity + part,
-            tl.load(counts + pairs + pair), part, parts, scale, DIM, TOKENS, COLD_STAGES, kind, PRECISION,
-            EVICT,
+            tl.load(counts + pairs + pair), part, parts, scale, COLD_UNIT, SCALE_UNIT, DIM, TOKENS, COLD_STAGES, kind,
+            PRECISION, EVICT,
         )  # fmt: skip
         sums = sums * tl.exp2((hot_top - top) * scale) + tl.sum(weights, 1)
     acc = acc / tl.where(sums == 0.0, 1.0, sums)[:, None]
@@ -210,8 +212,8 @@ def attend(
         space.done if plan is None else plan, space.part, space.weight, space.done,
         scale * LOG2_E, shape.kv_heads, work.pairs, work.capacity, launch.parts,
         GROUP=shape.group, LANES=lanes, ROWS=max(16, lanes), DIM=shape.head_dim, TOKENS=shape.block_tokens,
-        PLANNED=plan is not None, COLD=len(pool.cold) > 0, STAGES=launch.stages,
-        COLD_STAGES=launch.cold_stages, STEP=JOINED,
+        COLD_UNIT=pool.cold_unit, SCALE_UNIT=pool.scale_unit, PLANNED=plan is not None,
+        COLD=len(pool.cold) > 0, STAGES=launch.stages, COLD_STAGES=launch.cold_stages, STEP=JOINED,
         UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         EVICT=launch.evict,
         num_warps=launch.warps,

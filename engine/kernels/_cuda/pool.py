@@ -1,7 +1,8 @@
-"""One layer's keys and values on a device: bfloat16 pages, int8 pages with a scale per token, and representatives."""
+"""One layer's keys and values on a device: pages at full precision, int8 pages, and representatives."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -9,6 +10,8 @@ import torch
 from engine.geometry import KVGeometry
 
 ABSENT = -1
+AWAY = -(1 << 30)
+"""What `place` says of a page in host memory: it may be chosen, and must be fetched before it is read."""
 Statistics = Literal["mean", "bounds"]
 
 
@@ -17,16 +20,33 @@ def cold_code(page: int) -> int:
     return -2 - page
 
 
+@dataclass
 class PagedPool:
-    """`hot` [pages, 2 (K, V), tokens, d]; `cold` int8 [pages, 2, tokens * d]: K by rows, V by channels (transposed).
+    """`hot` [pages, 2 (K, V), tokens, d]; `cold` int8, page p from p * `cold_unit`: K by rows, V by channels.
 
-    `scales` float32 [cold pages, 2, tokens]. `place` int32 [blocks, kv_heads]: a hot page, ABSENT, or `cold_code`.
-    `reps` [blocks, kv_heads, subs, 1 or 2, d]: the mean key of each sub-block, or its lower and upper bound.
-    Both lie in memory by head, then by block, so that one head's are near each other.
+    `scales` float32, page p's K then V per token from p * `scale_unit`. `place` int32 [blocks, kv_heads]: a hot page,
+    ABSENT, AWAY, or `cold_code`. `reps` [blocks, kv_heads, subs, 1 or 2, d]: the mean key of each sub-block, or its
+    lower and upper bound. Both lie in memory by head, then by block, so that one head's are near each other.
     """
 
-    def __init__(
-        self,
+    geometry: KVGeometry
+    hot: torch.Tensor
+    cold: torch.Tensor
+    scales: torch.Tensor
+    place: torch.Tensor
+    reps: torch.Tensor
+    statistics: Statistics = "mean"
+    cold_unit: int = 0
+    scale_unit: int = 0
+
+    def __post_init__(self) -> None:
+        tokens, dim = self.geometry.block_tokens, self.geometry.head_dim
+        self.cold_unit = self.cold_unit or 2 * tokens * dim
+        self.scale_unit = self.scale_unit or 2 * tokens
+
+    @classmethod
+    def empty(
+        cls,
         geometry: KVGeometry,
         blocks: int,
         hot_pages: int,
@@ -34,21 +54,24 @@ class PagedPool:
         statistics: Statistics = "mean",
         dtype: torch.dtype = torch.bfloat16,
         device: str | torch.device = "cuda",
-    ) -> None:
-        self.geometry = geometry
-        self.statistics = statistics
+    ) -> PagedPool:
+        """A pool with tensors of its own, all pages absent."""
         heads, tokens, dim = geometry.kv_heads, geometry.block_tokens, geometry.head_dim
         vectors = 1 if statistics == "mean" else 2
-        self.hot = torch.zeros(hot_pages, 2, tokens, dim, dtype=dtype, device=device)
-        self.cold = torch.zeros(cold_pages, 2, tokens * dim, dtype=torch.int8, device=device)
-        self.scales = torch.zeros(cold_pages, 2, tokens, device=device)
-        self.place = torch.full((heads, blocks), ABSENT, dtype=torch.int32, device=device).t()
         shape = (heads, blocks, geometry.subs_per_block, vectors, dim)
-        self.reps = torch.zeros(shape, dtype=dtype, device=device).transpose(0, 1)
+        return cls(
+            geometry,
+            torch.zeros(hot_pages, 2, tokens, dim, dtype=dtype, device=device),
+            torch.zeros(cold_pages, 2, tokens * dim, dtype=torch.int8, device=device),
+            torch.zeros(cold_pages, 2, tokens, device=device),
+            torch.full((heads, blocks), ABSENT, dtype=torch.int32, device=device).t(),
+            torch.zeros(shape, dtype=dtype, device=device).transpose(0, 1),
+            statistics,
+        )
 
     @property
     def hot_page_bytes(self) -> int:
-        return self.hot[0].numel() * self.hot.element_size()
+        return 2 * self.geometry.block_tokens * self.geometry.head_dim * self.hot.element_size()
 
     @property
     def cold_page_bytes(self) -> int:
@@ -72,8 +95,11 @@ class PagedPool:
             self.reps[blocks] = torch.stack((slots.amin(3), slots.amax(3)), 3).to(self.reps.dtype)
 
     def read_cold(self, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """k, v float32 [n, tokens, d] of cold pages int64 [n], by plain operators."""
+        """k, v float32 [..., tokens, d] of cold pages int64 [...], by plain operators."""
         tokens, dim = self.geometry.block_tokens, self.geometry.head_dim
-        k = self.cold[pages, 0].view(-1, tokens, dim).float() * self.scales[pages, 0, :, None]
-        v = self.cold[pages, 1].view(-1, dim, tokens).float().transpose(1, 2) * self.scales[pages, 1, :, None]
-        return k, v
+        inside = torch.arange(2 * tokens * dim, device=pages.device)
+        rows = self.cold.view(-1)[(pages * self.cold_unit)[..., None] + inside].float()
+        scale = self.scales.view(-1)[(pages * self.scale_unit)[..., None] + inside[: 2 * tokens]]
+        k, v = rows.split(tokens * dim, -1)
+        k = k.unflatten(-1, (tokens, dim)) * scale[..., :tokens, None]
+        return k, v.unflatten(-1, (dim, tokens)).transpose(-1, -2) * scale[..., tokens:, None]

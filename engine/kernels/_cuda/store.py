@@ -15,10 +15,10 @@ ROUNDER = 12582912.0
 
 @triton.jit
 def append_rows(
-    k, v, table, lens, place, hot, reps, heads, pool_blocks, table_stride,
+    k, v, table, lens, place, hot, reps, heads, pool_blocks, table_stride, k_stride, v_stride,
     DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr, BOUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Program (request, head): row lens - 1 of its context; k, v [requests, heads, DIM]. The page must be hot."""
+    """Program (request, head): row lens - 1 of its context, into a hot page; k, v [requests, heads, DIM] by strides."""
     request, head = tl.program_id(0), tl.program_id(1)
     slot = tl.load(lens + request) - 1
     if slot < 0:
@@ -26,9 +26,9 @@ def append_rows(
     block = tl.load(table + request * table_stride + slot // TOKENS)
     base = hot + tl.load(place + head * pool_blocks + block).to(tl.int64) * (2 * TOKENS * DIM)
     columns = tl.arange(0, DIM)
-    key = tl.load(k + (request * heads + head) * DIM + columns)
+    key = tl.load(k + request * k_stride + head * DIM + columns)
     tl.store(base + slot % TOKENS * DIM + columns, key)
-    value = tl.load(v + (request * heads + head) * DIM + columns)
+    value = tl.load(v + request * v_stride + head * DIM + columns)
     tl.store(base + (TOKENS + slot % TOKENS) * DIM + columns, value)
     if slot % TOKENS == TOKENS - 1:
         LENGTH: tl.constexpr = TOKENS // SUBS
@@ -48,7 +48,7 @@ def append_rows(
 @triton.jit
 def quantise_pages(
     hot, cold, scales, source, target,
-    DIM: tl.constexpr, TOKENS: tl.constexpr, ROUND: tl.constexpr,
+    COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, ROUND: tl.constexpr,
 ):  # fmt: skip
     """Program (page, 0 for K or 1 for V): one scale per token; V is stored by channels."""
     page, part = tl.program_id(0), tl.program_id(1)
@@ -58,19 +58,21 @@ def quantise_pages(
     scale = tl.max(tl.abs(x), 1) / 127.0
     unit = tl.where(scale > 0.0, scale, 1.0)
     whole = ((x / unit[:, None] + ROUND) - ROUND).to(tl.int8)
-    to = tl.load(target + page).to(tl.int64) * 2 + part
-    tl.store(scales + to * TOKENS + slots, scale)
+    to = tl.load(target + page).to(tl.int64)
+    tl.store(scales + to * SCALE_UNIT + part * TOKENS + slots, scale)
+    rows = cold + to * COLD_UNIT + part * (TOKENS * DIM)
     if part == 0:
-        tl.store(cold + to * (TOKENS * DIM) + slots[:, None] * DIM + columns[None, :], whole)
+        tl.store(rows + slots[:, None] * DIM + columns[None, :], whole)
     else:
-        tl.store(cold + to * (TOKENS * DIM) + columns[None, :] * TOKENS + slots[:, None], whole)
+        tl.store(rows + columns[None, :] * TOKENS + slots[:, None], whole)
 
 
 def append(k: torch.Tensor, v: torch.Tensor, pool: PagedPool, table: torch.Tensor, lens: torch.Tensor) -> None:
-    """k, v [requests, kv_heads, d] of the newest token, already counted in `lens`; a request of length 0 is skipped."""
+    """k, v [requests, kv_heads, d] of the newest token, counted in `lens`; a request of length 0 is skipped."""
     shape = pool.geometry
     append_rows[(len(table), shape.kv_heads)](
         k, v, table, lens, pool.place, pool.hot, pool.reps, shape.kv_heads, len(pool.place), table.stride(0),
+        k.stride(0), v.stride(0),
         DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block, BOUNDS=pool.statistics == "bounds",
     )  # fmt: skip
 
@@ -80,5 +82,6 @@ def quantise(pool: PagedPool, source: torch.Tensor, target: torch.Tensor) -> Non
     if len(source):
         quantise_pages[(len(source), 2)](
             pool.hot, pool.cold, pool.scales, source, target,
-            DIM=pool.geometry.head_dim, TOKENS=pool.geometry.block_tokens, ROUND=ROUNDER,
+            COLD_UNIT=pool.cold_unit, SCALE_UNIT=pool.scale_unit, DIM=pool.geometry.head_dim,
+            TOKENS=pool.geometry.block_tokens, ROUND=ROUNDER,
         )  # fmt: skip

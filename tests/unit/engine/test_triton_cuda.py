@@ -77,8 +77,8 @@ POINTERS = {
     "q": "*bf16", "out": "*bf16", "hot": "*bf16", "cold": "*i8", "scales": "*fp32", "part_at": "*fp32",
     "weight_at": "*fp32", "scale": "fp32", "reps": "*bf16", "scores": "*fp32", "k": "*bf16", "v": "*bf16",
 }  # fmt: skip
-INTEGERS = ("heads", "pairs", "capacity", "parts", "sinks", "pool_blocks", "table_stride", "splits")
-SHAPE = {"GROUP": 4, "ROWS": 16, "DIM": 128, "TOKENS": 64, "UPCAST": False, "PRECISION": "tf32"}
+INTEGERS = ("heads", "pairs", "capacity", "parts", "sinks", "pool_blocks", "table_stride", "splits", "k_stride", "v_stride")
+SHAPE = {"GROUP": 4, "ROWS": 16, "DIM": 128, "TOKENS": 64, "COLD_UNIT": 128, "SCALE_UNIT": 32, "UPCAST": False, "PRECISION": "tf32"}
 
 
 def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -> Any:

@@ -1,0 +1,181 @@
+# mypy: disable-error-code="no-untyped-def,untyped-decorator"
+"""Attention of a prompt chunk over the pages stored so far, and the attention mass that some of its queries give.
+
+A tile of queries is a few tokens with all query heads of one kv head, so that a page is read once for the whole group.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from engine.kernels._cuda.attend import INTERPRETED, LOG2_E
+from engine.kernels._cuda.pool import PagedPool
+
+ROWS, WARPS, STAGES = 128, 8, 2
+
+
+@triton.jit
+def load_page(
+    hot, cold, scales, held, kind: tl.constexpr,
+    COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
+    """k, v [TOKENS, DIM] of the page that `held` names; zeros, and nothing read, where there is none."""
+    slots, columns = tl.arange(0, TOKENS), tl.arange(0, DIM)
+    tile = slots[:, None] * DIM + columns[None, :]
+    is_hot = (slots * 0 + held >= 0)[:, None]
+    base = hot + tl.maximum(held, 0).to(tl.int64) * (2 * TOKENS * DIM)
+    k = tl.load(base + tile, mask=is_hot, other=0.0).to(kind)
+    v = tl.load(base + TOKENS * DIM + tile, mask=is_hot, other=0.0).to(kind)
+    if COLD:
+        is_cold = slots * 0 + held < -1
+        page = tl.maximum(-2 - held, 0).to(tl.int64)
+        scale_at = scales + page * SCALE_UNIT + slots
+        k_scale = tl.load(scale_at, mask=is_cold, other=0.0)
+        v_scale = tl.load(scale_at + TOKENS, mask=is_cold, other=0.0)
+        rows = cold + page * COLD_UNIT
+        k8 = tl.load(rows + tile, mask=is_cold[:, None], other=0).to(tl.float32)
+        v_at = rows + TOKENS * DIM + columns[None, :] * TOKENS + slots[:, None]
+        v8 = tl.load(v_at, mask=is_cold[:, None], other=0).to(tl.float32)
+        k += (k8 * k_scale[:, None]).to(kind)
+        v += (v8 * v_scale[:, None]).to(kind)
+    return k, v
+
+
+@triton.jit(do_not_specialize=["start", "queries", "window", "pool_blocks"])
+def prefill_pages(
+    q, out, mass_at, hot, cold, scales, table, place, start, queries, window, heads, pool_blocks, scale,
+    GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
+    COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, UPCAST: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Program (tile, kv head): q, out [queries, heads * GROUP, DIM] of tokens from `start`; `scale` includes log2(e).
+
+    `mass_at` [queries, heads * GROUP] gets log2 of each softmax's sum. `window` 0 sees everything.
+    """
+    tile, head = tl.program_id(0), tl.program_id(1)
+    QUERIES: tl.constexpr = ROWS // LANES
+    rows, columns, slots = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, TOKENS)
+    token, lane = tile * QUERIES + rows // LANES, rows % LANES
+    real = (token < queries) & (lane < GROUP)
+    position = start + token
+    at = (token * heads + head) * GROUP + lane
+    mine = tl.load(q + at[:, None] * DIM + columns[None, :], mask=real[:, None], other=0.0)
+    kind: tl.constexpr = tl.float32 if UPCAST else mine.dtype
+    mine = mine.to(kind)
+    top = tl.full([ROWS], -1e30, tl.float32)
+    sums = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, DIM], tl.float32)
+    earliest = tl.where(window > 0, tl.maximum(start + tile * QUERIES - window + 1, 0), 0)
+    last = start + tl.minimum((tile + 1) * QUERIES, queries) - 1
+    reach = tl.where(window > 0, window, last + 1)
+    j = earliest // TOKENS
+    while j <= last // TOKENS:
+        held = tl.load(place + head * pool_blocks + tl.load(table + j))
+        k, v = load_page(hot, cold, scales, held, kind, COLD, COLD_UNIT, SCALE_UNIT, DIM, TOKENS)
+        behind = position[:, None] - (j * TOKENS + slots)[None, :]
+        seen = (behind >= 0) & (behind < reach) & (held != -1)
+        # What lies beyond the newest token was never written: zero weights must not meet NaN.
+        v = tl.where((j * TOKENS + slots <= last)[:, None], v, 0.0).to(kind)
+        s = tl.dot(mine, tl.trans(k), input_precision=PRECISION).to(tl.float32) * scale
+        s = tl.where(seen, s, -float("inf"))
+        higher = tl.maximum(top, tl.max(s, 1))
+        weight = tl.exp2(s - higher[:, None])
+        shrink = tl.exp2(top - higher)
+        sums = sums * shrink + tl.sum(weight, 1)
+        acc = tl.dot(weight.to(kind), v, acc * shrink[:, None], input_precision=PRECISION)
+        top = higher
+        j += 1
+    total = tl.where(sums == 0.0, 1.0, sums)
+    tl.store(mass_at + at, top + tl.log2(total), mask=real)
+    result = (acc / total[:, None]).to(out.dtype.element_ty)
+    tl.store(out + at[:, None] * DIM + columns[None, :], result, mask=real[:, None])
+
+
+@triton.jit(do_not_specialize=["start", "queries", "window", "pool_blocks"])
+def observe_pages(
+    q, mass_at, mass, hot, cold, scales, table, place, start, queries, window, heads, pool_blocks, scale,
+    GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
+    COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, UPCAST: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Program (block, kv head): what ROWS / LANES queries or fewer from `start` give it, into mass [blocks, heads]."""
+    j, head = tl.program_id(0), tl.program_id(1)
+    rows, columns, slots = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, TOKENS)
+    token, lane = rows // LANES, rows % LANES
+    real = (token < queries) & (lane < GROUP)
+    at = (token * heads + head) * GROUP + lane
+    mine = tl.load(q + at[:, None] * DIM + columns[None, :], mask=real[:, None], other=0.0)
+    kind: tl.constexpr = tl.float32 if UPCAST else mine.dtype
+    held = tl.load(place + head * pool_blocks + tl.load(table + j))
+    k, _ = load_page(hot, cold, scales, held, kind, COLD, COLD_UNIT, SCALE_UNIT, DIM, TOKENS)
+    behind = (start + token)[:, None] - (j * TOKENS + slots)[None, :]
+    seen = real[:, None] & (behind >= 0) & (held != -1)
+    seen = seen & (behind < tl.where(window > 0, window, start + queries))
+    s = tl.dot(mine.to(kind), tl.trans(k), input_precision=PRECISION).to(tl.float32) * scale
+    whole = tl.load(mass_at + at, mask=real, other=0.0)
+    weight = tl.where(seen, tl.exp2(tl.where(seen, s, 0.0) - whole[:, None]), 0.0)
+    tl.store(mass + j * heads + head, tl.sum(tl.sum(weight, 1), 0))
+
+
+def attend_chunk(
+    q: torch.Tensor, pool: PagedPool, table: torch.Tensor, start: int, window: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """q [queries, q_heads, d] of tokens from `start`, whose rows are stored; table int32 [blocks].
+
+    The result, and log2 of each softmax's sum, float32 [queries, q_heads]: what `observe` wants.
+    """
+    q = q.contiguous()
+    out = torch.empty_like(q)
+    mass_at = torch.empty(q.shape[:2], dtype=torch.float32, device=q.device)
+    lanes = triton.next_power_of_2(pool.geometry.group)
+    rows = max(ROWS, lanes)
+    prefill_pages[(-(-len(q) * lanes // rows), pool.geometry.kv_heads)](
+        q, out, mass_at, *_places(pool, table), start, len(q), window, *_shape(pool),
+        ROWS=rows, **_constants(pool, q), num_warps=WARPS, num_stages=STAGES,
+    )  # fmt: skip
+    return out, mass_at
+
+
+def observe(
+    q: torch.Tensor,
+    mass_at: torch.Tensor,
+    pool: PagedPool,
+    table: torch.Tensor,
+    start: int,
+    blocks: int,
+    most: int,
+    window: int = 0,
+) -> torch.Tensor:
+    """Attention mass, summed over q [queries, q_heads, d] from `start`: float32 [blocks, kv_heads].
+
+    `most` is a power of two that no call's queries exceed.
+    """
+    shape = pool.geometry
+    mass = torch.empty(blocks, shape.kv_heads, device=q.device)
+    if blocks:
+        rows = max(16, most * triton.next_power_of_2(shape.group))
+        observe_pages[(blocks, shape.kv_heads)](
+            q.contiguous(), mass_at.contiguous(), mass, *_places(pool, table), start, len(q), window, *_shape(pool),
+            ROWS=rows, **_constants(pool, q), num_warps=4,
+        )  # fmt: skip
+    return mass
+
+
+def _places(pool: PagedPool, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return pool.hot, pool.cold, pool.scales, table, pool.place
+
+
+def _shape(pool: PagedPool) -> tuple[int, int, float]:
+    return pool.geometry.kv_heads, len(pool.place), pool.geometry.head_dim**-0.5 * LOG2_E
+
+
+def _constants(pool: PagedPool, q: torch.Tensor) -> dict[str, object]:
+    shape = pool.geometry
+    return {
+        "GROUP": shape.group, "LANES": triton.next_power_of_2(shape.group), "DIM": shape.head_dim,
+        "TOKENS": shape.block_tokens, "COLD": len(pool.cold) > 0, "COLD_UNIT": pool.cold_unit,
+        "SCALE_UNIT": pool.scale_unit, "UPCAST": INTERPRETED,
+        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+    }  # fmt: skip
