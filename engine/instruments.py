@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from engine import forms
 from engine.forms.hot import CODE as HOT
 from probes.openmetrics import Histogram
 from probes.recorder import Recorder, step_columns
 
 if TYPE_CHECKING:
     from engine.decode import DecodeAttend
-    from engine.host_tier import HostTier
     from engine.kernels._base import Phases
     from engine.llm import Engine, StepTimes
     from engine.request import Request
+    from engine.residency import Residency
     from engine.scheduler import Plan
 
 METRICS = (
     *("time.step", "time.idle", "time.decode", "time.host", "time.linear", "sparse.index_time", "time.gather"),
     *("time.attend", "decompress.time", "tier.transfer_time", "time.sample", "time.prefill", "prefill.decompress_time"),
     *("batch.steps", "batch.decode_steps", "batch.tokens_per_step", "batch.context_tokens"),
-    *("tokens.generated", "tokens.prompt", "tokens.prefilled", "tokens.recomputed", "requests.finished"),
-    *("prefix.queries", "prefix.hits", "sched.running", "sched.waiting", "sched.deferred", "sched.max_running"),
+    *("tokens.generated", "tokens.prompt", "tokens.prefilled", "tokens.recomputed"),
+    *("requests.finished", "requests.cancelled"),
+    *(
+        "prefix.queries",
+        "prefix.hits",
+        "prefix.reusable",
+        "config.kv_bits",
+        "sched.running",
+        "sched.waiting",
+        "sched.deferred",
+        "sched.max_running",
+    ),
     *("sched.preemptions", "sched.swaps", "sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps"),
     *("sched.budget_bound_steps", "sched.audits", "batch.mixed_steps", "compile.events", "compile.time"),
     *("kv.free_bytes", "kv.stranded_bytes", "kv.largest_free_run_bytes", "kv.unusable_failures"),
@@ -38,22 +49,9 @@ METRICS = (
     *("kv.used_tokens", "kv.entries", "kv.block_size", "cache.evictions", "sparse.kept_share_target"),
     *("sparse.entries_read", "sparse.entries_total", "tier.hot_accesses", "tier.cold_accesses"),
     *("tier.promotions", "tier.demotions", "tier.bytes_in", "tier.bytes_out", "tier.repromotions", "tier.refusals"),
-    *(
-        "offload.pages_in",
-        "offload.pages_out",
-        "offload.refetches",
-        "offload.failures",
-        "offload.prefetches",
-        "offload.prefetch_hits",
-    ),
-    *("offload.bytes_in", "offload.bytes_out", "offload.stall_time", "offload.load_time", "offload.store_time"),
-    *(
-        "offload.used_bytes",
-        "offload.capacity_bytes",
-        "offload.link_limit",
-        "quality.tokens_checked",
-        "quality.tokens_right",
-    ),
+    *("tier.blocks_in", "tier.blocks_out", "tier.refetches", "tier.failures", "tier.prefetches", "tier.prefetch_hits"),
+    *("tier.load_time", "tier.store_time", "tier.stall_time", "tier.used_bytes", "tier.capacity_bytes"),
+    *("tier.link_limit", "quality.tokens_checked", "quality.tokens_right"),
     *("quality.later_tokens_checked", "quality.later_tokens_right", "engine.config_epoch"),
 )
 LAYER_METRICS = (
@@ -154,6 +152,8 @@ class Instruments:
         put("tokens.recomputed", counts.recomputed)
         put("prefix.queries", counts.prefix_queries)
         put("prefix.hits", counts.prefix_hits)
+        if engine.knobs.prefix_cache == "on":
+            put("prefix.reusable", counts.prefix_reusable)
         put("sched.running", len(scheduler.running))
         put("sched.waiting", len(scheduler.waiting))
         put("sched.deferred", scheduler.deferred)
@@ -168,6 +168,7 @@ class Instruments:
         compiles, seconds = engine.compiles
         put("compile.events", compiles)
         put("compile.time", seconds)
+        put("requests.cancelled", engine.cancelled)
         put("quality.tokens_checked", engine.tokens_checked)
         put("quality.tokens_right", engine.tokens_right)
         put("quality.later_tokens_checked", engine.later_checked)
@@ -196,13 +197,10 @@ class Instruments:
         put("sparse.kept_share_target", engine.knobs.kept_share if residency.policy.SPARSE else 1.0)
         put("tier.promotions", residency.promotions)
         put("tier.demotions", residency.demotions)
-        put("tier.bytes_in", residency.bytes_in)
-        put("tier.bytes_out", residency.bytes_out)
         put("tier.refusals", residency.refused)
         put("tier.repromotions", engine.promoter.repromotions)
+        self._moves(residency)
         self._room(engine)
-        if residency.tier is not None:
-            self._host(residency.tier)
 
     def _room(self, engine: Engine) -> None:
         """What is free, and how much of it nobody could use for new tokens."""
@@ -215,29 +213,33 @@ class Instruments:
         put("kv.used_blocks", cache.blocks.live)
         put("kv.capacity_blocks", cache.arena.pool_bytes // block_bytes)
 
-    def _host(self, tier: HostTier) -> None:
-        put, counts = self.recorder.set, tier.counts
-        put("offload.pages_in", counts.fetches)
-        put("offload.pages_out", counts.offloads)
-        put("offload.refetches", counts.refetches)
-        put("offload.failures", counts.failures)
-        put("offload.prefetches", counts.prefetches)
-        put("offload.prefetch_hits", counts.prefetch_hits)
-        put("offload.bytes_in", counts.bytes_in)
-        put("offload.bytes_out", counts.bytes_out)
-        put("offload.stall_time", counts.stall_s)
-        put("offload.load_time", counts.load_s)
-        put("offload.store_time", counts.store_s)
-        put("offload.link_limit", tier.link_mb_s * 1e6)
-        if tier.cache.host is not None:
-            put("offload.used_bytes", tier.cache.host.live_bytes)
-            put("offload.capacity_bytes", tier.cache.host.pool_bytes)
+    def _moves(self, residency: Residency) -> None:
+        """Between full precision, cold form and host memory: bytes and seconds of both together, pages of the host."""
+        put, counts, tier = self.recorder.set, residency.host_counts, residency.tier
+        put("tier.bytes_in", residency.bytes_in + counts.bytes_in)
+        put("tier.bytes_out", residency.bytes_out + counts.bytes_out)
+        put("tier.load_time", residency.promote_s + counts.load_s)
+        put("tier.store_time", residency.demote_s + counts.store_s)
+        put("tier.blocks_in", counts.fetches + counts.prefetches)
+        put("tier.blocks_out", counts.offloads)
+        put("tier.refetches", counts.refetches)
+        put("tier.failures", counts.failures)
+        put("tier.prefetches", counts.prefetches)
+        put("tier.prefetch_hits", counts.prefetch_hits)
+        put("tier.stall_time", counts.stall_s)
+        host = residency.cache.host
+        put("tier.used_bytes", host.live_bytes if host is not None else 0)
+        put("tier.capacity_bytes", host.pool_bytes if host is not None else 0)
+        put("tier.link_limit", tier.link_mb_s * 1e6 if tier is not None else 0)
 
     def _entries(self, engine: Engine) -> None:
         entries = engine.cache.entries_by_layer()
         self.recorder.set("kv.entries", (sum(entries.hot) + sum(entries.cold)) / len(entries.hot))
         self.recorder.set_layers("kv.hot_entries", entries.hot)
         self.recorder.set_layers("kv.cold_entries", entries.cold)
+        form, shape = forms.get(engine.knobs.cold_form if any(entries.cold) else "hot"), engine.cache.geometry
+        bits = 8 * (form.page_bytes(shape) - form.overhead_bytes(shape))
+        self.recorder.set("config.kv_bits", bits / (2 * shape.block_tokens * shape.head_dim))
 
     def _traffic(self, attend: DecodeAttend) -> None:
         add, layers = self.recorder.add, len(attend.hot)

@@ -73,7 +73,7 @@ class Engine:
         self.probe: Instruments | None = None
         self.judge: Judge | None = None
         self.tokens_generated = self.tokens_right = self.tokens_checked = 0
-        self.later_right = self.later_checked = 0
+        self.later_right = self.later_checked = self.cancelled = 0
         self._next_id = 0
         self._kernels: dict[tuple[str, str], Kernels] = {}
 
@@ -108,6 +108,7 @@ class Engine:
         """Forget a request that nobody waits for any more, between two steps; its blocks are free at once."""
         if request in self.scheduler.waiting or request in self.scheduler.running:
             self.scheduler.release(request)
+            self.cancelled += 1
 
     @property
     def has_work(self) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 BlockKey = bytes
+REMEMBERED = 1 << 16
+"""Keys of blocks remembered beyond their eviction: 10 MiB at most, the oldest forgotten first."""
 
 
 def block_keys(prompt: Sequence[int], block_tokens: int) -> tuple[BlockKey, ...]:
@@ -28,6 +30,7 @@ class PrefixCache:
     def __init__(self) -> None:
         self._blocks: OrderedDict[BlockKey, int] = OrderedDict()
         self._runs: set[tuple[BlockKey, ...]] = set()
+        self._seen: OrderedDict[BlockKey, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -50,8 +53,18 @@ class PrefixCache:
         for key, block in zip(keys, blocks, strict=True):
             self._blocks.setdefault(key, block)
         self._runs.add(keys)
+        self._seen.update(dict.fromkeys(keys))
+        while len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
         self.match(keys)
         return fresh
+
+    def seen(self, keys: Sequence[BlockKey]) -> int:
+        """How many blocks from a prompt's start were ever added here, whether they are still cached or not."""
+        for index, key in enumerate(keys):
+            if key not in self._seen:
+                return index
+        return len(keys)
 
     def runs(self) -> list[list[int]]:
         """Block ids of every prompt remembered, each from its start as far as it is still cached."""

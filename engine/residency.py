@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -18,13 +19,16 @@ from engine.policies._base import Policy, Run
 
 
 class Residency:
-    """``importance`` float32 [layers, max_blocks, kv_heads]; counters of moves are cumulative, bytes as written.
+    """``importance`` float32 [layers, max_blocks, kv_heads]; counters of moves are cumulative, bytes as written,
+    seconds spent. ``host_counts`` are those of the host tier, over every cache there was.
 
     ``tier`` is None where the cache has no host memory behind it.
     """
 
     def __init__(self, cache: KVCache, knobs: Knobs) -> None:
         self.tier: HostTier | None = None
+        self.host_counts = HostCounts()
+        self.promote_s = self.demote_s = 0.0
         self.take(cache)
         self.demotions = self.promotions = self.evictions = self.refused = 0
         self.bytes_out = self.bytes_in = 0
@@ -36,10 +40,9 @@ class Residency:
         self.cache = cache
         self.importance = torch.zeros(cache.page_form.shape, dtype=torch.float32)
         self.placed = torch.zeros(cache.page_form.shape[1], dtype=torch.bool)
-        counts = self.tier.counts if self.tier is not None else HostCounts()
         if self.tier is not None:
             self.tier.close()
-        self.tier = HostTier(cache, self.placed, counts) if cache.host is not None else None
+        self.tier = HostTier(cache, self.placed, self.host_counts) if cache.host is not None else None
 
     @property
     def cold(self) -> int:
@@ -123,20 +126,24 @@ class Residency:
 
     def promote(self, layer: Tensor, block: Tensor, head: Tensor, code: int) -> int:
         """Give pages of one cold form their full-precision form again; how many: without room they stay cold."""
+        started = perf_counter()
         try:
             self.bytes_in += self.cache.promote(layer, block, head, code)
         except OutOfBlocks:
             return 0
+        self.promote_s += perf_counter() - started
         self.promotions += len(layer)
         return len(layer)
 
     def demote(self, layer: Tensor, block: Tensor, head: Tensor, code: int) -> int:
         """Make hot pages cold; how many: as many as the cold form has room for (``refused`` counts the others)."""
+        started = perf_counter()
         for count in (len(layer), min(len(layer), self.cache.arena.free_pages(code))):
             try:
                 self.bytes_out += self.cache.demote(layer[:count], block[:count], head[:count], code)
             except OutOfBlocks:
                 continue
+            self.demote_s += perf_counter() - started
             self.demotions += count
             self.refused += len(layer) - count
             return count

@@ -37,6 +37,7 @@ class Counts:
     recomputed: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    prefix_reusable: int = 0
     kv_bound: int = 0
     cap_bound: int = 0
     budget_bound: int = 0
@@ -180,6 +181,7 @@ class Scheduler:
             request.scheduled_s, request.prefix_hits = now_s, request.computed
             self.counts.prefix_queries += len(request.prompt)
             self.counts.prefix_hits += request.computed
+            self.counts.prefix_reusable += max(request.computed, self.prefix.seen(request.keys) * tokens)
         else:
             self.counts.recomputed += request.length - request.computed
         if self.knobs.prefix_cache == "on":

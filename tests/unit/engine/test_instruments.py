@@ -88,3 +88,29 @@ def test_without_a_probe_nothing_is_measured_for_it() -> None:
     made.submit(prompt(20), 3)
     run(made)
     assert made.probe is None
+
+
+def test_moves_to_the_host_and_back_are_in_the_row_under_the_names_of_any_tier() -> None:
+    made, sink, _ = observed(policy="combined", host_mib="1", host_share="0.9", hot_share="0.1", host_link_mb_s="1000")
+    made.submit(prompt(200), 40)
+    run(made)
+    last = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    assert last["tier.blocks_out"] > 0
+    assert last["tier.blocks_in"] > 0
+    assert last["tier.load_time"] > 0
+    assert last["tier.stall_time"] > 0
+    assert last["tier.bytes_in"] > 0
+    assert last["tier.capacity_bytes"] == 1 << 20
+    assert last["tier.link_limit"] == 1e9
+
+
+def test_a_request_given_up_is_counted() -> None:
+    made, sink, _ = observed()
+    gone = made.submit(prompt(40), 10)
+    made.step()
+    made.cancel(gone)
+    made.cancel(gone)
+    made.submit(prompt(40, seed=2), 2)
+    run(made)
+    last = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    assert (last["requests.cancelled"], last["requests.finished"]) == (1, 1)
