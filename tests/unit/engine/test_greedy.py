@@ -19,7 +19,6 @@ from engine.llm import Engine
 from engine.model import Decoder, ModelConfig
 from engine.recall import task
 from engine.weights import open_model
-from engine.weights.smollm2 import INSTALL, path
 from tests.unit.engine.tiny import run
 
 COUNT = 256
@@ -77,14 +76,3 @@ def check(config: ModelConfig, model: Decoder, policy: str, asked: tuple[int, ..
 @pytest.mark.parametrize("name", policies.names())
 def test_the_shipped_model_says_what_the_oracle_says(name: str, shipped: tuple[ModelConfig, Decoder]) -> None:
     check(*shipped, name, recall_prompt())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", policies.names())
-def test_smollm2_says_what_the_oracle_says(name: str) -> None:
-    try:
-        path()
-    except FileNotFoundError:
-        pytest.skip(f"needs {INSTALL}")
-    loaded = open_model("smollm2", "cpu")
-    check(loaded.config, loaded.model, name, tuple(range(1000, 1040)))
