@@ -7,6 +7,7 @@ import math
 import numba
 import numpy as np
 
+from engine.forms.cold_int2 import CODE as INT2
 from engine.forms.cold_int4 import CODE as INT4
 from engine.forms.cold_int8 import CODE as INT8
 from engine.forms.hot import CODE as HOT
@@ -17,7 +18,7 @@ from engine.kernels._rows import NOTHING, add_rows, ask, scale_scores, score_row
 
 @numba.njit(cache=True)
 def readable(form):  # type: ignore[no-untyped-def]
-    return form in (HOT, INT8, INT4, LOWRANK, MERGED)
+    return form in (HOT, INT8, INT4, INT2, LOWRANK, MERGED)
 
 
 @numba.njit(cache=True)
@@ -50,6 +51,47 @@ def read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, 
     soften(s, n, peak, total, acc, bits, powers)
     scale_scores(s, floats, scales + tokens, n)
     unpack_rows(rows_i8, row + tokens // 2, n, plain)
+    add_rows(s, plain, 0, n, acc, lines, NOTHING)
+
+
+@numba.njit(cache=True, fastmath=True)
+def unpack_levels(rows_i8, row, n, out):  # type: ignore[no-untyped-def]
+    """Two-bit levels, four rows to a row of `rows_i8` from `row`, to int8 rows out[:n]; see `cold_int2`."""
+    quarter = out.shape[1] // 4
+    for t in range(n):
+        source = rows_i8[row + t // 4]
+        first = (t % 4) * quarter
+        for i in range(quarter):
+            packed = source[first + i]
+            for part in range(4):
+                out[t, part * quarter + i] = (packed >> (2 * part)) & 3
+
+
+@numba.njit(cache=True, fastmath=True)
+def read_int2(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines):  # type: ignore[no-untyped-def]
+    """A key is lowest + step * level in each channel, so steps go to the query; a value is that in each row."""
+    group, dim = q.shape
+    row, beside = offset // dim, (offset + tokens * dim // 2) // 4
+    stepped, least = np.empty((group, dim), np.float32), np.zeros(group, np.float32)
+    for g in range(group):
+        for i in range(dim):
+            stepped[g, i] = q[g, i] * floats[beside + dim + i]
+            least[g] += q[g, i] * floats[beside + i]
+    unpack_levels(rows_i8, row, n, plain)
+    score_rows(stepped, plain, 0, n, s, lines, NOTHING)
+    for g in range(group):
+        for t in range(n):
+            s[g, t] += least[g]
+    soften(s, n, peak, total, acc, bits, powers)
+    low = beside + 2 * dim
+    for g in range(group):
+        weight = np.float32(0.0)
+        for t in range(n):
+            weight += s[g, t] * floats[low + t]
+        for i in range(dim):
+            acc[g, i] += weight
+    scale_scores(s, floats, low + tokens, n)
+    unpack_levels(rows_i8, row + tokens // 4, n, plain)
     add_rows(s, plain, 0, n, acc, lines, NOTHING)
 
 
@@ -108,6 +150,8 @@ def read_page(  # type: ignore[no-untyped-def]
         ask(lines, soon)
         if form == INT4:
             read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
+        elif form == INT2:
+            read_int2(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
         elif form == LOWRANK:
             read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner, lines)
         else:

