@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import nextafter
 
+from kvscope.session_lanes import Track
 from kvscope.signals.reading import Missing, Reading
-from kvscope.store import Store
+from kvscope.store import Segment, Store
 from kvscope.view import HeatMap, Trend
-from probes.sample import Labels
 
 BINS = 120
+"""Points across a chart's time axis."""
 WINDOWS_S = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0)
 BY_ITSELF = (1, 5)
 """Indexes of the shortest and the longest window chosen without being asked for; a short one would never rest."""
+
+DECODE, STEP = "time.decode", ("time.step", "time.prefill")
+"""Decode time, and the two counters it follows from where an engine does not report it."""
 
 Told = Callable[[str], Reading | Missing]
 """Computes a signal by name, over the baseline or over now."""
@@ -87,90 +90,25 @@ LINES = (
 )
 
 
-class Lane:
-    """One series in bins of ``bin_s``: a gauge's sum and count, or a counter's increase and the seconds it covers."""
-
-    __slots__ = ("_last", "bin_s", "bins", "counter", "next_s")
-
-    def __init__(self, bin_s: float, counter: bool) -> None:
-        self.bin_s, self.counter = bin_s, counter
-        self.bins: dict[int, tuple[float, float]] = {}
-        self.next_s = float("-inf")
-        self._last: tuple[float, float] | None = None
-
-    def read(self, store: Store, metric: str, labels: Labels, start_s: float) -> None:
-        """Take in what is new since the last call, or since ``start_s``."""
-        times, values = store.series(metric, labels, max(self.next_s, start_s))
-        for t, value in zip(times, values, strict=True):
-            if self.counter:
-                self._grow(t, value)
-            else:
-                self._put(int(t // self.bin_s), value, 1.0)
-        if times:
-            self.next_s = nextafter(times[-1], float("inf"))
-
-    def _put(self, index: int, amount: float, weight: float) -> None:
-        old = self.bins.get(index, (0.0, 0.0))
-        self.bins[index] = (old[0] + amount, old[1] + weight)
-
-    def _grow(self, t: float, value: float) -> None:
-        """Spread an increase evenly over the bins between two samples; a reset says nothing about its interval."""
-        last, self._last = self._last, (t, value)
-        if last is None or value < last[1] or t <= last[0]:
-            return
-        at, rate = last[0], (value - last[1]) / (t - last[0])
-        while at < t:
-            index = int(at // self.bin_s)
-            until = min(max((index + 1) * self.bin_s, nextafter(at, float("inf"))), t)
-            self._put(index, rate * (until - at), until - at)
-            at = until
-
-    def forget(self, before: int) -> None:
-        """Drop bins older than index ``before``."""
-        if len(self.bins) > 4 * BINS:
-            self.bins = {index: value for index, value in self.bins.items() if index >= before}
-
-
-class Track:
-    """A metric over all its labels: sums of lanes, or means where the unit is a share."""
-
-    def __init__(self, metric: str, bin_s: float, counter: bool, average: bool = False) -> None:
-        self.metric, self.bin_s, self.counter, self.average = metric, bin_s, counter, average
-        self.lanes: dict[Labels, Lane] = {}
-
-    def read(self, store: Store, start_s: float) -> None:
-        """Take in what is new."""
-        for labels in store.keys(self.metric):
-            if labels not in self.lanes:
-                self.lanes[labels] = Lane(self.bin_s, self.counter)
-            lane = self.lanes[labels]
-            lane.read(store, self.metric, labels, start_s)
-            lane.forget(int(start_s // self.bin_s))
-
-    def increase(self, index: int) -> float | None:
-        """A counter's increase within a bin, all labels."""
-        found = [lane.bins[index][0] for lane in self.lanes.values() if index in lane.bins]
-        return sum(found) if found else None
-
-    def value(self, index: int) -> float | None:
-        """Mean of a gauge or rate of a counter within a bin."""
-        found = [lane.bins[index] for lane in self.lanes.values() if index in lane.bins]
-        known = [total / weight for total, weight in found if weight > 0]
-        if not known:
-            return None
-        return sum(known) / (len(known) if self.average else 1)
-
-
 class Charts:
     """All lines and the layer map of one time axis; rebuilt from the store when the axis changes its step."""
 
     def __init__(self) -> None:
         self.bin_s = 0.0
         self.window = (0.0, 1.0)
-        self._tracks: dict[tuple[str, float], Track] = {}
+        self.ghost_s: tuple[float, float, float] | None = None
+        """Start and end of the baseline and how far its points move to lie under the current segment."""
+        self._tracks: dict[tuple[str, int], Track] = {}
 
-    def read(self, store: Store, window_s: float, lines: tuple[Line, ...] = LINES, layers: bool = True) -> None:
-        """Move the axis to the newest sample and take in what is new of ``lines``."""
+    def read(
+        self,
+        store: Store,
+        window_s: float,
+        lines: tuple[Line, ...] = LINES,
+        layers: bool = True,
+        end_s: float | None = None,
+    ) -> None:
+        """Move the axis to ``end_s``, by default the newest sample, and take in what is new of ``lines``."""
         span = store.span
         if span is None:
             return
@@ -178,14 +116,22 @@ class Charts:
         if bin_s != self.bin_s:
             self.bin_s = bin_s
             self._tracks.clear()
-        end = (int(span[1] // bin_s) + 1) * bin_s
+        end = (int((span[1] if end_s is None else end_s) // bin_s) + 1) * bin_s
         self.window = (end - window_s, end)
         for line in lines:
-            self._track(line.metric, line.kind != "mean", average=line.unit == "ratio").read(store, self.window[0])
-            if line.per:
-                self._track(line.per, True).read(store, self.window[0])
+            for metric, counter in _metrics(line):
+                self._track(metric, counter, line.unit == "ratio" and not counter).read(store, self._first_s)
         if layers:
             self._track("kv.bytes_per_layer", False, step=2).read(store, self.window[0])
+
+    @property
+    def _first_s(self) -> float:
+        return min(self.window[0], self.ghost_s[0]) if self.ghost_s else self.window[0]
+
+    def lay_under(self, baseline: Segment | None, current: Segment | None) -> None:
+        """From the next reading on, lay the baseline's curve under the current segment; None lays nothing."""
+        both = baseline is not None and current is not None
+        self.ghost_s = (baseline.start_s, baseline.end_s, current.start_s - baseline.start_s) if both else None  # type: ignore[union-attr]
 
     def _track(self, metric: str, counter: bool, average: bool = False, step: int = 1) -> Track:
         key = (metric, step)
@@ -198,7 +144,6 @@ class Charts:
         return {line.name: self._trend(line, now, baseline) for line in lines}
 
     def _trend(self, line: Line, now: Told, baseline: Told) -> Trend:
-        points = self._points(line)
         target = now(line.target) if line.target else None
         was = (
             baseline(line.signals[0])
@@ -209,26 +154,44 @@ class Charts:
             line.name,
             line.label,
             line.unit,
-            points,
+            self._points(line, self.window),
             target.value if isinstance(target, Reading) else None,
             was.value if isinstance(was, Reading) else None,
             line.signals,
             self.bin_s,
+            ghost=self._ghost(line),
         )
 
-    def _points(self, line: Line) -> tuple[tuple[float, float], ...] | Missing:
+    def _ghost(self, line: Line) -> tuple[tuple[float, float], ...]:
+        if self.ghost_s is None:
+            return ()
+        start, end, shift = self.ghost_s
+        points = self._points(line, (start, min(end, self.window[1] - shift)))
+        return () if isinstance(points, Missing) else tuple((t + shift, value) for t, value in points)
+
+    def _points(self, line: Line, window: tuple[float, float]) -> tuple[tuple[float, float], ...] | Missing:
+        for metric, counter in _metrics(line)[:2]:
+            if not self._track(metric, counter).lanes and not (metric == DECODE and self._decode_is_told()):
+                return Missing(f"no source reports {metric}", "a probe or an engine flag that reports it")
+        first, last = (round(edge / self.bin_s) for edge in window)
+        found = ((index, self._value(line, index)) for index in range(first, last))
+        return tuple(((index + 0.5) * self.bin_s, value) for index, value in found if value is not None)
+
+    def _value(self, line: Line, index: int) -> float | None:
         top = self._track(line.metric, line.kind != "mean")
-        for track in (top, self._track(line.per, True)) if line.per else (top,):
-            if not track.lanes:
-                return Missing(f"no source reports {track.metric}", "a probe or an engine flag that reports it")
-        bottom = self._track(line.per, True) if line.per else None
-        first, last = (round(edge / self.bin_s) for edge in self.window)
-        points = []
-        for index in range(first, last):
-            value = top.value(index) if bottom is None else _share(top.increase(index), bottom.increase(index))
-            if value is not None:
-                points.append(((index + 0.5) * self.bin_s, value))
-        return tuple(points)
+        if not line.per:
+            return top.value(index)
+        return _share(top.increase(index), self._grown(line.per, index))
+
+    def _grown(self, metric: str, index: int) -> float | None:
+        """A counter's increase within a bin; decode time is what prefill leaves of a step where nobody reports it."""
+        if metric != DECODE or self._track(DECODE, True).lanes:
+            return self._track(metric, True).increase(index)
+        step, prefill = (self._track(name, True).increase(index) for name in STEP)
+        return step - prefill if step is not None and prefill is not None else None
+
+    def _decode_is_told(self) -> bool:
+        return all(self._track(name, True).lanes for name in STEP)
 
     def layers(self) -> HeatMap:
         """Resident KV bytes per layer, two bins of the lines to a column."""
@@ -255,9 +218,15 @@ def window_for(needed_s: float, zoom: int = 0) -> float:
     return WINDOWS_S[min(max(by_itself + zoom, 0), len(WINDOWS_S) - 1)]
 
 
+def _metrics(line: Line) -> tuple[tuple[str, bool], ...]:
+    """The metrics a line reads, each with whether it is a counter; beside decode time those it follows from."""
+    own = ((line.metric, line.kind != "mean"), *(((line.per, True),) if line.per else ()))
+    return (*own, *((name, True) for name in STEP)) if line.per == DECODE else own
+
+
 def _share(top: float | None, bottom: float | None) -> float | None:
     return top / bottom if top is not None and bottom else None
 
 
-def _first(pair: tuple[int, Lane]) -> int:
+def _first(pair: tuple[int, object]) -> int:
     return pair[0]

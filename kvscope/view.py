@@ -50,6 +50,12 @@ class Trend:
     signals: tuple[str, ...] = ()
     """Signals this line shows: a finding that judged one of them opens with this chart."""
     bin_s: float = 1.0
+    band: tuple[float | None, float | None] | None = None
+    """Where a check that judged this line says yes: from and to, None for no end."""
+    band_says: str = ""
+    """The check in words: what being inside the band means."""
+    ghost: tuple[tuple[float, float], ...] = ()
+    """The baseline segment's own points, moved to where the current segment starts; empty while not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +97,39 @@ class Table:
     rows: tuple[tuple[float | str | None, ...], ...] | Missing = ()
     told: tuple[str, ...] = ()
     """Lines a person should read above the rows."""
+    keys: tuple[str, ...] = ()
+    """What each row opens, in the order of ``rows``; empty where rows open nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """One amount and what it consists of: ``parts`` are (name, label, amount) in ``unit``, in the order drawn.
+
+    ``parts`` is Missing where nobody says; ``told`` are lines that belong under it.
+    """
+
+    label: str
+    unit: str
+    parts: tuple[tuple[str, str, float], ...] | Missing = ()
+    told: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What one screen beside the overview shows: numbers, each beside its baseline, and a table."""
+    """What one screen beside the overview shows: numbers, each beside its baseline, tables, charts of its own.
+
+    ``about``: what of the screen is opened (a finding, a request), empty for none.
+    """
 
     name: str
     facts: tuple[Headline, ...] = ()
     table: Table | None = None
+    about: str = ""
+    beside: Table | None = None
+    """A second table."""
+    wholes: tuple[Whole, ...] = ()
+    charts: tuple[Trend, ...] = ()
+    """The signals that the opened finding judged, each with the band in which its check says yes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +167,12 @@ class View:
     trial: Trial | None = None
     playbooks: int = 0
     """How many playbooks the diagnosis asks."""
+    past: bool = False
+    """The view is of an earlier moment than the newest sample: somebody paused or went back in time."""
+    overlay: bool = False
+    """The baseline's own curve lies under the current one."""
+    only: str = ""
+    """The one replica of a fleet that the numbers are of; empty for all."""
     page: Page | None = None
     """The open screen's own data; None on the overview. Headlines and accounting are computed for the overview only."""
 
