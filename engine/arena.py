@@ -42,6 +42,10 @@ class Arena(Slabs):
         """Free pages in slabs the form already holds."""
         return int(np.count_nonzero(self._owner == form)) * self._per_slab[form] - self.live_pages[form]
 
+    def most_pages(self, form: int) -> int:
+        """Pages of this form that the arena could hold if it held nothing else."""
+        return int(np.count_nonzero((self._reserve == COMMON) | (self._reserve == form))) * self._per_slab[form]
+
     def free_pages(self, form: int) -> int:
         """How many pages `allocate` could still give this form."""
         return self._room(form) + len(self._borrowable(form)) * self._per_slab[form]

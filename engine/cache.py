@@ -76,6 +76,11 @@ class KVCache(Pages):
         room = self.arena.longest_run(HOT) if self.contiguous else self.arena.free_pages(HOT)
         return n_blocks <= self.blocks.free and pages <= room
 
+    @property
+    def most_blocks(self) -> int:
+        """Blocks at full precision that the empty cache could hold: no request can need more."""
+        return min(len(self.ref_counts), self.arena.most_pages(HOT) // self.geometry.pages_per_block)
+
     def allocate(self, n_blocks: int) -> list[int]:
         """Ids of blocks with hot pages and one reference. Raises OutOfBlocks, changing nothing."""
         ids = self.blocks.take(n_blocks)

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from engine import kernels
-from engine.build import make_cache
+from engine.build import check_knobs, make_cache
 from engine.cache import KVCache
 from engine.decode import DecodeAttend
+from engine.devices import runner_for
+from engine.devices._base import Device, Traffics
 from engine.kernels import block
 from engine.kernels._base import Kernels, Phases
 from engine.kernels._paired import Paired
@@ -62,10 +64,12 @@ class Engine:
         pool_bytes: int,
         max_context: int,
         block_tokens: int = 32,
+        device: Device | None = None,
     ) -> None:
-        self.config, self.model, self.knobs = config, model, knobs
+        """``device`` None is the CPU; the model must lie where it says. ValueError for what a device does not run."""
+        self.config, self.model, self.knobs, self.device = config, model, knobs, device
         self.pool_bytes, self.block_tokens = pool_bytes, block_tokens
-        self.cache = make_cache(config, knobs, pool_bytes, block_tokens)
+        self.cache = make_cache(config, knobs, pool_bytes, block_tokens, device)
         self.residency = Residency(self.cache, knobs)
         self.scheduler = Scheduler(self.cache, self.residency, knobs, max_context)
         self.promoter, self.observer = Promoter(self.residency), Observer(self.residency)
@@ -76,6 +80,7 @@ class Engine:
         self.later_right = self.later_checked = self.cancelled = 0
         self._next_id = 0
         self._kernels: dict[tuple[str, str], Kernels] = {}
+        self.runner = runner_for(self)
 
     def take(self, cache: KVCache) -> None:
         """Work with this cache from now on; nothing may be held of the old one. Counters go on."""
@@ -86,7 +91,10 @@ class Engine:
 
     def warm_up(self) -> None:
         """Compile what compiles at first use, so that no compilation lands in a measurement."""
-        block.warm_up(self.cache.geometry)
+        if self.runner is not None:
+            self.runner.warm_up()
+        else:
+            block.warm_up(self.cache.geometry)
 
     def submit(
         self,
@@ -123,7 +131,11 @@ class Engine:
         times.host += perf_counter() - started
         for request, start, end in plan.prefill:
             self._prefill(request, start, end, times)
-        attend = self._decode(plan.decode, times, phases) if plan.decode else None
+        attend: DecodeAttend | Traffics | None = None
+        if self.runner is not None:
+            attend = self.runner.decode(plan.decode, times, phases)
+        elif plan.decode:
+            attend = self._decode(plan.decode, times, phases)
         settling = perf_counter()
         ended = [request for request in self.scheduler.running if request.finished]
         for request in ended:
@@ -132,29 +144,46 @@ class Engine:
             self.scheduler.release(request)
         times.host += perf_counter() - settling
         times.step = perf_counter() - started
+        if self.runner is not None:
+            # The host works beside the device: what it adds to a step is what the device did not fill.
+            times.host = max(0.0, times.step - times.prefill - self.runner.device_s)
         if self.probe is not None and phases is not None:
             self.probe.step(self, plan, times, phases, attend)
         return ended
 
-    def set_knobs(self, changes: Mapping[str, str]) -> Knobs:
-        """Change live settings between two steps; KnobError and no change when one of them is wrong."""
-        reconfigure(self, self.knobs.with_text(changes))
+    def set_knobs(self, changes: Mapping[str, str], longest: int = 0) -> Knobs:
+        """Change live settings between two steps; ValueError and no change when one of them is wrong, or the pool would
+        not hold every request there is and one of ``longest`` tokens.
+        """
+        if self.runner is not None:
+            self.runner.land()
+        new = self.knobs.with_text(changes)
+        check_knobs(new, self.device)
+        reconfigure(self, new, longest)
         return self.knobs
 
     def _prefill(self, request: Request, start: int, end: int, times: StepTimes) -> None:
         began, phases = perf_counter(), Phases()
+        logits = self._prompt(request, start, end, phases)
+        if logits is not None:
+            self.scheduler.computed(request)
+            self.accept([request], choose(logits, [request]), logits)
+        times.prefill += perf_counter() - began
+        times.prefill_decompress += phases.decompress
+
+    def _prompt(self, request: Request, start: int, end: int, phases: Phases) -> Tensor | None:
+        """Compute tokens [start, end); the logits [1, vocab] of the last one if nothing is left to compute."""
         blind = self.knobs.importance == "blind"
         sample_end = len(request.keys) * self.cache.geometry.block_tokens if blind else request.length
         span, windows = (start, end), self.config.windows
+        if self.runner is not None:
+            logits = self.runner.prefill(request, span, sample_end)
+            request.computed = end
+            return logits if end == request.length else None
         attend = PrefillAttend(self.cache, self.residency, request.block_table, span, sample_end, phases, windows)
         hidden = self.model(torch.tensor(request.tokens(start, end)), torch.arange(start, end), attend)
         request.computed = end
-        if end == request.length:
-            self.scheduler.computed(request)
-            logits = self.model.logits(hidden[-1:])
-            self._accept([request], choose(logits, [request]), logits)
-        times.prefill += perf_counter() - began
-        times.prefill_decompress += phases.decompress
+        return self.model.logits(hidden[-1:]) if end == request.length else None
 
     def _decode(self, requests: list[Request], times: StepTimes, phases: Phases | None) -> DecodeAttend:
         began = perf_counter()
@@ -173,9 +202,9 @@ class Engine:
         settling = perf_counter()
         for request in requests:
             request.computed = request.length
-        self._accept(requests, chosen, logits)
+        self.accept(requests, chosen, logits)
         moving = perf_counter()
-        self._age(requests)
+        self.age(requests)
         if self.knobs.promote_after and attend.choices:
             self.promoter.after_step(attend.choices, self.knobs)
         if self.residency.tier is not None:
@@ -192,6 +221,8 @@ class Engine:
     @property
     def compiles(self) -> tuple[int, float]:
         """Graphs that kernels captured for shapes they had not met, and the seconds that took, since the start."""
+        if self.runner is not None:
+            return self.runner.compiles
         made = self._kernels.values()
         return sum(getattr(one, "compiles", 0) for one in made), sum(getattr(one, "compile_s", 0.0) for one in made)
 
@@ -207,14 +238,14 @@ class Engine:
             self._kernels[name, selector] = made
         return self._kernels[name, selector]
 
-    def _accept(self, requests: list[Request], chosen: list[int], logits: Tensor) -> None:
+    def accept(self, requests: list[Request], chosen: list[int], logits: Tensor) -> None:
         """Append one token to each request and judge it where the right one is known."""
         now = monotonic()
         if self.judge is not None:
             self.judge.tokens(requests, logits)
         for request, token in zip(requests, chosen, strict=True):
             if request.check is not None:
-                right = request.check(request.tokens(request.length - 1, request.length)[0], token)
+                right = request.check(request.newest, token)
                 self.tokens_checked += 1
                 self.tokens_right += right
                 if len(request.turns) > FIRST_TURN:
@@ -223,7 +254,7 @@ class Engine:
             request.accept(token, now)
         self.tokens_generated += len(requests)
 
-    def _age(self, requests: list[Request]) -> None:
+    def age(self, requests: list[Request]) -> None:
         """Blocks that left the recent window of the request that wrote them take the policy's cold form."""
         if not self.residency.policy.SPARSE:
             return

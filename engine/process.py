@@ -29,6 +29,7 @@ from engine.memory import keep_freed_memory
 from engine.model import ModelConfig
 from engine.packing import pack
 from engine.recall import task
+from engine.scheduler import check_fits
 from engine.server import Command, Server
 from engine.serving.desk import Desk
 from engine.serving.service import Service
@@ -97,6 +98,8 @@ class Process:
         """The load generator; KnobError when the model has fewer tokens than the recall task."""
         if load.clients and self.engine.config.vocab_size < task.VOCAB_SIZE:
             raise KnobError(f"knob load.clients is {load.clients}; expected 0 with a model of so few tokens")
+        if load.clients:
+            check_fits(load.longest, self.engine.cache)
         return RecallLoad(load, checked=self.loaded.recall)
 
     def _open_recorder(self) -> tuple[RingWriter, Recorder]:
@@ -175,9 +178,11 @@ class Process:
                 raise KnobError(
                     f"load of {load.longest} tokens a request, expected {self.settings.max_context} at most"
                 )
-            self.load = self._load(load)
+        of_engine = {name: value for name, value in changes.items() if not name.startswith("load.")}
+        made = self._load(load) if load != self.settings.load else self.load
+        self.engine.set_knobs(of_engine, load.longest if load.clients else 0)
+        self.load = made
         self.settings = replace(self.settings, knobs=knobs, load=load)
-        self.engine.set_knobs({name: value for name, value in changes.items() if not name.startswith("load.")})
         self.epoch += 1
 
     def _announce(self, mark: str, changes: dict[str, str]) -> None:

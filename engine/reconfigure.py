@@ -9,6 +9,7 @@ from engine.build import make_cache
 from engine.forms import EVICTED
 from engine.forms.hot import CODE as HOT
 from engine.knobs import STRUCTURE, Knobs
+from engine.scheduler import check_fits
 
 if TYPE_CHECKING:
     from engine.llm import Engine
@@ -17,12 +18,16 @@ PLACING = ("policy", "hot_share", "evict_share", "sink_tokens", "window_tokens",
 LOSING = ("policy", "kept_share", "evict_share", "importance")
 
 
-def reconfigure(engine: Engine, new: Knobs) -> None:
-    """Give the engine ``new`` knobs between two steps. ValueError where the pool cannot be shaped so."""
+def reconfigure(engine: Engine, new: Knobs, longest: int = 0) -> None:
+    """Give the engine ``new`` knobs between two steps. ValueError where the pool cannot be shaped so,
+    or would be too small for a request there is, or for one of ``longest`` tokens."""
     old = engine.knobs
     changed = {name for name in Knobs.__slots__ if getattr(old, name) != getattr(new, name)}
     reshaped = changed & {*STRUCTURE} or (new.pool == "split" and "cold_form" in changed)
-    cache = make_cache(engine.config, new, engine.pool_bytes, engine.block_tokens) if reshaped else None
+    cache = make_cache(engine.config, new, engine.pool_bytes, engine.block_tokens, engine.device) if reshaped else None
+    if cache is not None:
+        requests = (*engine.scheduler.running, *engine.scheduler.waiting)
+        check_fits(max([longest, *(len(one.prompt) + one.max_new_tokens for one in requests)]), cache)
     replace = bool(changed & {*PLACING}) or ("kept_share" in changed and _drops(engine))
     engine.knobs = new
     if replace:

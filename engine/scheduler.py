@@ -75,6 +75,7 @@ class Scheduler:
             raise ValueError(
                 f"request of {length} tokens, expected 1 prompt token or more and {self.max_context} at most"
             )
+        check_fits(length, self.cache)
         request.keys = block_keys(request.prompt, self.cache.geometry.block_tokens)
         self.waiting.append(request)
 
@@ -87,7 +88,7 @@ class Scheduler:
         self._admit(now_s)
         plan = Plan()
         for request in list(self.running):
-            if request.prefilled and request in self.running and self._grow(request):
+            if request.prefilled and not request.ending and request in self.running and self._grow(request):
                 plan.decode.append(request)
         plan.decode = [request for request in plan.decode if request in self.running]
         self.counts.budget_bound += spend(plan, self.running, self.knobs, self._steps)
@@ -217,6 +218,15 @@ class Scheduler:
                 del self._computing[key]
         self.holdings.free(request.block_table)
         request.block_table, request.computed, request.placed = [], 0, 0
+
+
+def check_fits(length: int, cache: KVCache) -> None:
+    """ValueError where a request of so many tokens would wait for ever: a pool takes new tokens at full precision."""
+    if cache.geometry.blocks_for(length) > cache.most_blocks:
+        raise ValueError(
+            f"request of {length} tokens, expected {cache.most_blocks * cache.geometry.block_tokens} at most: "
+            "the pool has no room for more at full precision"
+        )
 
 
 def spend(plan: Plan, running: Sequence[Request], knobs: Knobs, step: int) -> bool:

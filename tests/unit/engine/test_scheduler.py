@@ -132,3 +132,24 @@ def test_an_audit_is_counted() -> None:
     asked(made, (30,), 9)
     run(made)
     assert made.scheduler.counts.audits >= 4
+
+
+@pytest.mark.parametrize(("pool", "most"), [("arena", 256), ("contiguous", 256), ("split", 128)])
+def test_a_request_the_pool_can_never_take_is_refused_at_the_door(pool: str, most: int) -> None:
+    made = engine(pool=pool, split_hot="0.5", pool_blocks=16, max_context=512, admission="static")
+    with pytest.raises(ValueError, match=rf"request of {most + 1} tokens, expected {most} at most"):
+        made.submit(prompt(most), 1)
+    made.submit(prompt(most - 10), 10)
+    run(made)
+    assert made.tokens_generated == 10
+
+
+def test_a_pool_is_not_made_too_small_for_a_request_there_is() -> None:
+    made = engine(pool_blocks=16, max_context=512)
+    made.submit(prompt(200), 4)
+    made.step()
+    with pytest.raises(ValueError, match="request of 204 tokens"):
+        made.set_knobs({"pool": "split", "split_hot": "0.5"})
+    assert made.knobs.pool == "arena"
+    run(made)
+    assert made.tokens_generated == 4

@@ -225,3 +225,14 @@ def test_nothing_a_client_says_is_logged(live: Live, capfd: pytest.CaptureFixtur
     live.ask(CHAT, b"secret")
     said = capfd.readouterr()
     assert "secret" not in said.out + said.err
+
+
+def test_a_request_beyond_the_hot_part_of_a_split_pool_is_refused_in_the_clients_form() -> None:
+    live = Live(engine(pool="split", split_hot="0.5", pool_blocks=16))
+    try:
+        status, answer = live.ask("/v1/completions", {"prompt": list(range(90)) * 2, "max_tokens": 8})
+    finally:
+        live.close()
+    assert status == 400
+    assert answer["error"]["code"] == "context_length_exceeded"
+    assert "expected 128 at most" in answer["error"]["message"]
