@@ -173,11 +173,8 @@ class Process:
 
     def _change(self, changes: dict[str, str]) -> None:
         knobs, load = settings_module.apply(self.engine.knobs, self.settings.load, changes)
-        if load != self.settings.load:
-            if load.longest > self.settings.max_context:
-                raise KnobError(
-                    f"load of {load.longest} tokens a request, expected {self.settings.max_context} at most"
-                )
+        if load != self.settings.load and load.longest > self.settings.max_context:
+            raise KnobError(f"load of {load.longest} tokens a request, expected {self.settings.max_context} at most")
         of_engine = {name: value for name, value in changes.items() if not name.startswith("load.")}
         made = self._load(load) if load != self.settings.load else self.load
         self.engine.set_knobs(of_engine, load.longest if load.clients else 0)
