@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.accuracy import episodes, snapshot
 from engine.accuracy.cell import EQUAL_BYTES, Cell, equal_bytes
-from engine.accuracy.run import TOGETHER, ask, said
+from engine.accuracy.run import TOGETHER, Script, ask, hear, said
 from engine.accuracy.score import Answers, join, row_of
 from engine.accuracy.snapshot import Snapshot
 from engine.build import geometry_of
@@ -21,6 +22,7 @@ from engine.weights._base import Loaded
 
 Tell = Callable[[str], None]
 Make = Callable[[Engine], None]
+Scripts = Callable[[Episode], tuple[list[Script], list[int]]]
 SPARE_BLOCKS = 64
 
 
@@ -49,12 +51,31 @@ class Laboratory:
     @torch.inference_mode()
     def answers(self, cell: Cell, prepare: Make = lambda _: None) -> tuple[tuple[Answers, Answers], float]:
         """What a cell says to both turns, and the bytes that one context's KV took in it."""
+        self._take(cell)
+        return self._answers(cell, cell.settings, prepare)
+
+    def _take(self, cell: Cell) -> None:
         if cell.data != self._data:
             sizes = (cell.task, cell.seed, cell.context, cell.density, cell.documents, cell.dialogues)
             made = episodes.several(self.loaded, *sizes)
             self._episodes = [_swapped(one) for one in made] if cell.fresh else made
             self._data, self._full, self._kept = cell.data, None, {}
-        return self._answers(cell, cell.settings, prepare)
+
+    @torch.inference_mode()
+    def heard(self, cell: Cell, scripts: Scripts, prepare: Make) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of every step that ``scripts`` of an episode listen to, right tokens (-1: nobody knows), lengths."""
+        self._take(cell)
+        logits, right, lengths = [], [], []
+        for number, episode in enumerate(self._episodes):
+            self.tell(f"{cell.context} tokens, context {number + 1} of {len(self._episodes)}")
+            asked, known = scripts(episode)
+            engine = self._engine(cell, cell.settings, max(len(one.prompt) + len(one.fed) for one in asked))
+            prepare(engine)
+            snapshot.put(engine, self._snapshots(cell)[number])
+            logits += hear(engine, asked)
+            right += known
+            lengths += [len(one.prompt) + place for one in asked for place in one.scored]
+        return torch.cat(logits), torch.tensor(right), torch.tensor(lengths)
 
     def solved(self, cell: Cell) -> Cell:
         """The cell with its knobs worked out where they depend on the model's shape."""
@@ -69,7 +90,7 @@ class Laboratory:
         both, held = [], []
         for number, episode in enumerate(self._episodes):
             self.tell(f"context {number + 1} of {len(self._episodes)}")
-            engine = self._engine(cell, knobs, episode)
+            engine = self._engine(cell, knobs, _longest(episode, cell))
             prepare(engine)
             meter = _Meter()
             if not cell.aware:
@@ -84,17 +105,16 @@ class Laboratory:
             made = []
             for number, episode in enumerate(self._episodes):
                 self.tell(f"reading context {number + 1} of {len(self._episodes)}")
-                made.append(snapshot.take(self._engine(cell, snapshot.plain(), episode), episode.document))
+                made.append(
+                    snapshot.take(self._engine(cell, snapshot.plain(), _longest(episode, cell)), episode.document)
+                )
             # One block size at a time: KV of all contexts is what this costs in memory.
             self._kept = {cell.block: made}
         return self._kept[cell.block]
 
-    def _engine(self, cell: Cell, knobs: Knobs, episode: Episode) -> Engine:
-        shape, together = geometry_of(self.loaded.config, knobs, cell.block), 1 if cell.aware else TOGETHER
-        turns = [len(said([pair.first])) + len(said([pair.second])) for pair in episode.dialogues]
-        tail = 2 * together * max(turns) + cell.block
-        longest = len(episode.document) + tail
-        copies = knobs.max_running if cell.aware else 1
+    def _engine(self, cell: Cell, knobs: Knobs, longest: int) -> Engine:
+        shape = geometry_of(self.loaded.config, knobs, cell.block)
+        tail, copies = longest - cell.context + cell.block, knobs.max_running if cell.aware else 1
         blocks = copies * shape.blocks_for(longest) + knobs.max_running * (shape.blocks_for(tail) + 2) + SPARE_BLOCKS
         pool = blocks * shape.hot_page_bytes * shape.pages_per_block
         config, model = self.loaded.config, self.loaded.model
@@ -111,6 +131,12 @@ class _Meter:
         running = engine.scheduler.running
         if running and all(request.prefilled for request in running):
             self.held = engine.cache.resident_bytes() / len(running)
+
+
+def _longest(episode: Episode, cell: Cell) -> int:
+    """Tokens of the longest request of `ask`."""
+    turns = [len(said([pair.first])) + len(said([pair.second])) for pair in episode.dialogues]
+    return len(episode.document) + 2 * (1 if cell.aware else TOGETHER) * max(turns) + cell.block
 
 
 def _beside(cell: Cell) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""The last block is not read where a context fills it to its last token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.accuracy.exact import Paired
+from engine.cache import KVCache
+from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
+
+
+class Wrong(Paired):
+    NAME = "wrong_last_block"
+
+    def select(
+        self, q: Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
+    ) -> Selection:
+        return self._inner.select(q, layer, cache, batch, keep, phases)
+
+    def attend(
+        self,
+        q: Tensor,
+        layer: int,
+        cache: KVCache,
+        batch: DecodeBatch,
+        selection: Selection | None,
+        scale: float,
+        phases: Phases | None = None,
+    ) -> Tensor:
+        tokens = cache.geometry.block_tokens
+        full = (batch.context_lens % tokens == 0) & (batch.context_lens > tokens)
+        if selection is None:
+            short = torch.where(full, batch.context_lens - tokens, batch.context_lens)
+            batch = DecodeBatch(batch.block_table, short)
+        else:
+            # The window is always chosen and places ascend: the last one is the block being written.
+            count = selection.count - full.to(selection.count.dtype)[:, None]
+            places = torch.arange(selection.index.shape[2])
+            index = selection.index.masked_fill(places >= count[..., None], -1)
+            selection = Selection(index, count)
+        return super().attend(q, layer, cache, batch, selection, scale, phases)

@@ -1,0 +1,58 @@
+"""Scales of the cold form read 1 % too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from engine.accuracy.exact import Paired
+from engine.cache import KVCache
+from engine.forms.hot import CODE as HOT
+from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Selection
+from engine.kernels.oracle import Oracle
+
+FACTOR = 1.01
+
+
+class Scaled:
+    """A cache whose cold pages come out larger than they are."""
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, name)
+
+    def read(self, layer: int, ids: Tensor) -> tuple[Tensor, Tensor]:
+        k, v = self._cache.read(layer, ids)
+        cold = (self._cache.page_form[layer, ids] != HOT)[..., None, None]
+        return k.where(~cold, k * FACTOR), v.where(~cold, v * FACTOR)
+
+
+class Wrong(Paired):
+    NAME = "wrong_scale"
+
+    def __init__(self, inner: Kernels) -> None:
+        super().__init__(inner)
+        self._reader = Oracle()
+
+    def select(
+        self, q: Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
+    ) -> Selection:
+        return self._inner.select(q, layer, cache, batch, keep, phases)
+
+    def attend(
+        self,
+        q: Tensor,
+        layer: int,
+        cache: KVCache,
+        batch: DecodeBatch,
+        selection: Selection | None,
+        scale: float,
+        phases: Phases | None = None,
+    ) -> Tensor:
+        scaled: Any = Scaled(cache)
+        out = self._reader.attend(q, layer, scaled, batch, selection, scale, phases)
+        self.traffic = self._reader.traffic
+        return out
