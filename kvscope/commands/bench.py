@@ -1,4 +1,4 @@
-"""Measure before and after a change: load, block sizes, the cost of probes.
+"""Measure before and after a change: load, accuracy, block sizes, the cost of probes.
 
 Table and plots come here, JSON and one HTML page that needs no network on demand (-o).
 `kvscope bench NAME --help` tells each one's options. Two results are held against each other by `kvscope compare`.
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the result; exit 0 when it was measured, whatever it says."""
+    """Print the result; exit 0 when it was measured, whatever it says, and 1 when a check among the benches failed."""
     import importlib
     import os
     import shutil
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from kvscope.bench.result import html, result, text
-    from kvscope.errors import UsageError, nearest
+    from kvscope.errors import EXIT_FINDING, EXIT_OK, UsageError, nearest
 
     wanted = options.format or "text"
     if wanted not in ("text", "json"):
@@ -52,4 +52,4 @@ def run(options: argparse.Namespace) -> int:
     else:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         print(text.render(found, shutil.get_terminal_size((80, 24)).columns, colour))
-    return 0
+    return EXIT_FINDING if found.failed else EXIT_OK

@@ -49,7 +49,10 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``says`` are the sentences a person reads first; ``warns`` those that ask for something to be done."""
+    """``says`` are the sentences a person reads first; ``warns`` those that ask for something to be done.
+
+    ``failed`` says that what was checked did not hold: the command then ends in 1.
+    """
 
     bench: str
     title: str
@@ -61,6 +64,7 @@ class Result:
     says: tuple[str, ...] = ()
     warns: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    failed: bool = False
 
 
 def as_json(result: Result) -> str:
