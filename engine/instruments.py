@@ -12,6 +12,7 @@ from probes.recorder import Recorder, step_columns
 
 if TYPE_CHECKING:
     from engine.decode import DecodeAttend
+    from engine.devices._base import Traffics
     from engine.kernels._base import Phases
     from engine.llm import Engine, StepTimes
     from engine.request import Request
@@ -63,8 +64,9 @@ REQUEST_COLUMNS = (
     *("latency.decode_time", "request.tokens_in", "request.tokens_out", "request.preemptions", "request.prefix_hits"),
     "request.kv_bytes",
 )
-MEMORY_EVERY = 4
-"""Steps between two readings of the pool: it changes by at most a block a request meanwhile."""
+MEMORY_EVERY = 5
+"""Steps between two readings of the pool, which changes by a block a request meanwhile. Answers often end after an even
+number of steps: an odd one sees all their phases."""
 ENTRIES_EVERY = 16
 """Steps between two counts of the entries by form: counting walks all live pages."""
 
@@ -80,7 +82,9 @@ class Instruments:
     def __init__(self, recorder: Recorder, histograms: Mapping[str, Histogram]) -> None:
         self.recorder, self.histograms = recorder, histograms
 
-    def step(self, engine: Engine, plan: Plan, times: StepTimes, phases: Phases, attend: DecodeAttend | None) -> None:
+    def step(
+        self, engine: Engine, plan: Plan, times: StepTimes, phases: Phases, attend: DecodeAttend | Traffics | None
+    ) -> None:
         """Commit the row of the step that just ended."""
         self._times(times, phases)
         self._work(engine, plan)
@@ -241,7 +245,7 @@ class Instruments:
         bits = 8 * (form.page_bytes(shape) - form.overhead_bytes(shape))
         self.recorder.set("config.kv_bits", bits / (2 * shape.block_tokens * shape.head_dim))
 
-    def _traffic(self, attend: DecodeAttend) -> None:
+    def _traffic(self, attend: DecodeAttend | Traffics) -> None:
         add, layers = self.recorder.add, len(attend.hot)
         add("sparse.entries_read", sum(attend.read) / layers)
         add("sparse.entries_total", sum(attend.total) / layers)

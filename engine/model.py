@@ -7,8 +7,10 @@ The model has no batch dimension and no cache: `forward` takes N tokens of any m
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import MISSING, asdict, dataclass, fields
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -107,6 +109,10 @@ class Attend(Protocol):
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor: ...
 
 
+Turn = Callable[[Tensor, tuple[Tensor, Tensor]], Tensor]
+"""`rotate`, or the same by other means."""
+
+
 class RMSNorm(nn.Module):
     """Scale the last dimension to unit root mean square, times a learned gain."""
 
@@ -128,6 +134,7 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.widths = [config.q_heads * config.head_dim, *[config.kv_heads * config.head_dim] * 2]
         self.rope = config.rope_layers[layer]
+        self.turn: Turn = rotate
         self.qkv = nn.Linear(config.hidden, sum(self.widths), bias=config.qkv_bias)
         self.out = nn.Linear(self.widths[0], config.hidden, bias=config.out_bias)
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
@@ -138,7 +145,7 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rope:
-            q, k = rotate(q, rotation), rotate(k, rotation)
+            q, k = self.turn(q, rotation), self.turn(k, rotation)
         mixed: Tensor = self.out(attend(self.layer, q, k, v).flatten(1))
         return mixed
 
@@ -215,12 +222,19 @@ class Decoder(nn.Module):
 
 def rope_angles(config: ModelConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine, each [N, 1, head_dim / 2] float32, of every position's rotation."""
-    half = torch.arange(config.head_dim // 2, dtype=torch.float32, device=positions.device)
-    frequency = config.rope_base ** (-half / (config.head_dim // 2))
-    if config.rope_divisors:
-        frequency /= torch.tensor(config.rope_divisors, device=positions.device)
-    angle = positions.to(torch.float32)[:, None, None] * frequency
+    angle = positions.to(torch.float32)[:, None, None] * frequencies(config, positions.device)
     return angle.cos(), angle.sin()
+
+
+@lru_cache(maxsize=16)
+def frequencies(config: ModelConfig, device: torch.device) -> Tensor:
+    """float32 [head_dim / 2], made once: a step must copy nothing to a device."""
+    with torch.inference_mode(False):
+        half = torch.arange(config.head_dim // 2, dtype=torch.float32, device=device)
+        frequency = config.rope_base ** (-half / (config.head_dim // 2))
+        if config.rope_divisors:
+            frequency /= torch.tensor(config.rope_divisors, device=device)
+        return frequency
 
 
 def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -39,6 +39,8 @@ class Request:
     keys: tuple[BlockKey, ...] = ()
     block_table: list[int] = field(default_factory=list)
     computed: int = 0
+    ahead: int = 0
+    """Tokens that a device is at work on and the host has not seen."""
     placed: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
@@ -51,8 +53,18 @@ class Request:
 
     @property
     def length(self) -> int:
-        """Tokens so far, prompt and generated."""
-        return len(self.prompt) + len(self.generated)
+        """Tokens so far, prompt and generated, those on their way counted in."""
+        return len(self.prompt) + len(self.generated) + self.ahead
+
+    @property
+    def newest(self) -> int:
+        """The last token that is known."""
+        return self.generated[-1] if self.generated else self.prompt[-1]
+
+    @property
+    def ending(self) -> bool:
+        """Whether all its tokens are there or on their way."""
+        return self.stopped or len(self.generated) + self.ahead >= self.max_new_tokens
 
     @property
     def prefilled(self) -> bool:

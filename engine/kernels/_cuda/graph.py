@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,37 +20,47 @@ def bucket_for(requests: int) -> int:
     raise ValueError(f"graphs: {requests} requests, expected at most {BUCKETS[-1]}")
 
 
-def compiled(*kernels: Any) -> int:
-    """How many variants of these Triton kernels this process has compiled or loaded: it must not grow after warm-up."""
-    return sum(len(held[0]) for kernel in kernels for held in kernel.device_caches.values())
+def compiled() -> int:
+    """How many variants of this package's Triton kernels the process has compiled or loaded: constant after warm-up."""
+    package = __name__.rpartition(".")[0]
+    modules = [module for name, module in sys.modules.items() if name.startswith(package + ".")]
+    kernels = {id(one): one for module in modules for one in vars(module).values() if hasattr(one, "device_caches")}
+    return sum(len(held[0]) for kernel in kernels.values() for held in kernel.device_caches.values())
 
 
 class StepGraphs:
-    """`captures` and `replays` are counters; a step reads and writes only buffers that stay where they are."""
+    """`captures` and `replays` are counters; a step reads and writes only buffers that stay where they are.
+
+    All graphs take their memory from one pool: they never run at once, and what one leaves is read before the next.
+    """
 
     def __init__(self) -> None:
         self.captures = 0
         self.replays = 0
         self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
+        self._pool: Any = None
 
-    def replay(self, key: object, step: Callable[[], object]) -> None:
-        """Run `step` by its graph, capturing it the first time that `key` is seen."""
-        graph = self._graphs.get(key)
-        if graph is None:
-            graph = self._capture(step)
-            self._graphs[key] = graph
-        graph.replay()
-        self.replays += 1
+    def forget(self) -> None:
+        """Drop all graphs; the counters go on."""
+        self._graphs.clear()
+        self._pool = None
 
-    def _capture(self, step: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    def capture(self, key: object, step: Callable[[], object]) -> None:
+        """Run `step` a few times, then record it."""
         stream: torch.cuda.Stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_RUNS):
                 step()
         torch.cuda.current_stream().wait_stream(stream)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=self._pool):
             step()
         self.captures += 1
-        return graph
+        self._graphs[key] = graph
+
+    def replay(self, key: object) -> None:
+        self._graphs[key].replay()
+        self.replays += 1

@@ -100,6 +100,6 @@ class PagedPool:
         inside = torch.arange(2 * tokens * dim, device=pages.device)
         rows = self.cold.view(-1)[(pages * self.cold_unit)[..., None] + inside].float()
         scale = self.scales.view(-1)[(pages * self.scale_unit)[..., None] + inside[: 2 * tokens]]
-        k, v = rows.split(tokens * dim, -1)
-        k = k.unflatten(-1, (tokens, dim)) * scale[..., :tokens, None]
-        return k, v.unflatten(-1, (dim, tokens)).transpose(-1, -2) * scale[..., tokens:, None]
+        k = rows[..., : tokens * dim].reshape(*pages.shape, tokens, dim) * scale[..., :tokens, None]
+        v = rows[..., tokens * dim :].reshape(*pages.shape, dim, tokens).transpose(-1, -2)
+        return k, v * scale[..., tokens:, None]

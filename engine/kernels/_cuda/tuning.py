@@ -12,8 +12,10 @@ from engine.kernels._cuda.worklist import parts_for
 
 
 @cache
-def processors(device: int = 0) -> int:
-    """Multiprocessors of a CUDA device."""
+def processors(device: int | torch.device = 0) -> int:
+    """Multiprocessors of a CUDA device; elsewhere, where kernels are interpreted, a few."""
+    if isinstance(device, torch.device) and device.type != "cuda":
+        return 4
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 

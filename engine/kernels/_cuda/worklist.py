@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import accumulate
 
 import torch
 
 from engine.geometry import KVGeometry
-from engine.kernels._cuda.pool import PagedPool
+from engine.kernels._cuda.pool import ABSENT, PagedPool
 
 # Entries past a list's end are fetched ahead, never used; this many must exist.
 SLACK = 1024
@@ -63,12 +64,21 @@ class WorkList:
         places = torch.arange(table.shape[1], device=table.device)
         there = places * tokens < lens[:, None]
         held = pool.place[table.clamp_min(0).long()].transpose(1, 2).reshape(self.pairs, -1)
-        there = there.repeat_interleave(heads, 0)
-        for form, (mine, page) in enumerate(((held >= 0, held), (held < -1, -2 - held))):
-            order = (~(mine & there)).byte().argsort(dim=1, stable=True)
-            self.pages[form, :, : table.shape[1]] = page.gather(1, order)
-            self.counts[form] = (mine & there).sum(1)
+        self.take(held.masked_fill(~there.repeat_interleave(heads, 0), ABSENT))
         self.set_tail(lens)
+
+    def take(self, held: torch.Tensor) -> None:
+        """List these pages, int32 [pairs, n] as `place` names them, ABSENT where none is."""
+        for form, (mine, page) in enumerate(((held >= 0, held), (held < ABSENT, -2 - held))):
+            order = (~mine).byte().argsort(dim=1, stable=True)
+            self.pages[form, :, : held.shape[1]] = page.gather(1, order)
+            self.counts[form] = mine.sum(1)
+
+    def sharing(self, counts: torch.Tensor) -> WorkList:
+        """The same lists and workspace with counts of its own, int32 [2, pairs]: what one stream uses in turn."""
+        other = copy(self)
+        other.counts = counts
+        return other
 
     def set_tail(self, lens: torch.Tensor) -> None:
         self.tail.copy_((lens - 1) % self.geometry.block_tokens + 1)

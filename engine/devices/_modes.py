@@ -1,0 +1,173 @@
+"""What a step needs that outlives it, by batch size and mode: buffers, readers, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.devices._base import Batch, Device, Operators, Reader
+from engine.devices._cache import DeviceCache
+from engine.devices._plain import Plain, PlainReader
+from engine.devices._step import Mode, widened
+from engine.forms import EVICTED
+from engine.forms.hot import CODE as HOT
+from engine.kernels._cuda.graph import StepGraphs, compiled
+from engine.policies._base import Run
+
+if TYPE_CHECKING:
+    from engine.llm import Engine
+    from engine.request import Request
+
+LONG = 64
+"""Blocks of the imagined context whose forms say whether a policy ever makes pages int8."""
+Outcome = tuple[Tensor, Tensor]
+
+
+class Modes:
+    """Everything is made anew where the engine has another cache."""
+
+    def __init__(self, engine: Engine, device: Device) -> None:
+        self.engine, self.device = engine, device
+        self.graphs, self.capture_s = StepGraphs(), 0.0
+        self._forget()
+
+    def _forget(self) -> None:
+        engine = self.engine
+        self._cache = engine.cache
+        self._batches: dict[int, Batch] = {}
+        self._tables: dict[int, tuple[Tensor, list[tuple[list[int], int] | None]]] = {}
+        self._readers: dict[tuple[Mode, int], Reader] = {}
+        self._outcomes: dict[tuple[Mode, int], Outcome] = {}
+        self._now: tuple[object, Mode] | None = None
+        self.graphs.forget()
+        self.width = engine.cache.geometry.blocks_for(engine.scheduler.max_context)
+        seen = engine.config.windows or (0,) * engine.config.layers
+        # A window that reaches back to every first token is no window.
+        self.windows = tuple(window if window < engine.scheduler.max_context else 0 for window in seen)
+
+    def now(self) -> Mode:
+        """What the engine's present settings ask for."""
+        engine = self.engine
+        if engine.cache is not self._cache:
+            self._forget()
+        cold = bool(engine.cache.page_counts[:, 2:].any())
+        if self._now is not None and self._now[0] is engine.knobs and self._now[1].cold >= cold:
+            return self._now[1]
+        knobs, policy = engine.knobs, engine.residency.policy
+        name = knobs.kernels if policy.SPARSE else "block"
+        selector = name if knobs.selector == "same" else knobs.selector
+        careful = engine.residency.tier is not None or bool(knobs.promote_after and policy.SPARSE)
+        keep = policy.keep(knobs, engine.cache.geometry.block_tokens)
+        mode = Mode(name, selector, keep, cold or self._freezes(), careful)
+        self._now = (knobs, mode)
+        return mode
+
+    def _freezes(self) -> bool:
+        """Whether the policy would give any page of a long context another form than full precision."""
+        engine, shape = self.engine, self.engine.cache.geometry
+        if not engine.residency.policy.SPARSE:
+            return False
+        importance = torch.rand(1, LONG, shape.kv_heads, generator=torch.Generator().manual_seed(0))
+        target = engine.residency.policy.place(Run(importance, shape.block_tokens), engine.knobs)
+        return bool(((target != HOT) & (target != EVICTED)).any())
+
+    def batch(self, rows: int) -> Batch:
+        if rows not in self._batches:
+            self._batches[rows] = Batch(rows, self.width, self.device.device)
+            host = torch.zeros(rows, self.width, dtype=torch.int32)
+            self._tables[rows] = (host, [None] * rows)
+        return self._batches[rows]
+
+    def reader(self, mode: Mode, batch: Batch) -> Reader:
+        key = (mode, batch.requests)
+        if key not in self._readers:
+            assert isinstance(self._cache, DeviceCache)
+            pools = self._cache.pools[mode.cold]
+            self._readers[key] = _reader(self._cache.operators, pools, batch, mode)
+        return self._readers[key]
+
+    def wider(self, mode: Mode, rows: int) -> PlainReader | None:
+        """Chooses more than a step reads, for the host to fetch ahead."""
+        if mode.keep is None or not mode.careful or self.engine.knobs.prefetch <= 0:
+            return None
+        assert isinstance(self._cache, DeviceCache)
+        batch = self._batches[rows] if rows in self._batches else self.batch(rows)
+        return PlainReader(self._cache.pools[mode.cold], batch, widened(mode.keep, self.engine.knobs.prefetch))
+
+    def fill(self, batch: Batch, mode: Mode, requests: Sequence[Request], before: Sequence[Request]) -> None:
+        """Tell the device whose step it is; a token that is still on its way comes from a row of ``before``."""
+        rows = {id(request): row for row, request in enumerate(before)}
+        columns, keep = [], mode.keep
+        for request in requests:
+            n = request.length
+            wanted, window = (keep.blocks_for(n), keep.window_start(n)) if keep is not None else (0, 0)
+            source = rows[id(request)] if request.ahead else -1
+            columns.append((n, wanted, window, source, 0 if request.ahead else request.newest))
+        numbers = torch.zeros(5, batch.requests, dtype=torch.int32)
+        numbers[:, : len(columns)] = torch.tensor(columns, dtype=torch.int32).T
+        _overwrite(batch.numbers, numbers)
+        host, state = self._tables[batch.requests]
+        changed = False
+        for row, request in enumerate(requests):
+            held = state[row]
+            if held is None or held[0] is not request.block_table or held[1] != len(request.block_table):
+                table = request.block_table[: self.width]
+                host[row, : len(table)] = torch.tensor(table, dtype=torch.int32)
+                state[row], changed = (request.block_table, len(request.block_table)), True
+        if changed:
+            _overwrite(batch.table, host)
+
+    def has(self, mode: Mode, requests: int) -> bool:
+        """Whether the graph for so many requests is there."""
+        rows = min((size for m, size in self._outcomes if m == mode and size >= requests), default=0)
+        return rows > 0
+
+    def graph(
+        self, mode: Mode, batch: Batch, ready: Callable[[], None], step: Callable[[], Outcome]
+    ) -> Callable[[], Outcome]:
+        """Replays the step; captured at first, after ``ready``."""
+        key = (mode, batch.requests)
+        if key not in self._outcomes:
+            ready()
+            began = perf_counter()
+            self.reader(mode, batch)
+
+            def kept() -> None:
+                self._outcomes[key] = step()
+
+            self.graphs.capture(key, kept)
+            self.capture_s += perf_counter() - began
+
+        def replay() -> Outcome:
+            self.graphs.replay(key)
+            return self._outcomes[key]
+
+        return replay
+
+    @property
+    def compiles(self) -> tuple[int, float]:
+        """Graphs captured and kernels compiled or loaded so far, and the seconds that captures took."""
+        return self.graphs.captures + compiled(), self.capture_s
+
+
+def _overwrite(target: Tensor, source: Tensor) -> None:
+    """Copy without waiting for the device, where it can."""
+    if target.device.type == "cuda":
+        target.copy_(source.pin_memory(), non_blocking=True)
+    else:
+        target.copy_(source)
+
+
+def _reader(operators: Operators, pools: list, batch: Batch, mode: Mode) -> Reader:  # type: ignore[type-arg]
+    """`generic` kernels are plain operators everywhere; they also choose where the host must know what is chosen."""
+    if mode.kernels == "generic" or type(operators) is Plain:
+        return PlainReader(pools, batch, mode.keep)
+    if mode.careful or mode.selector == "generic":
+        from engine.kernels._cuda.operators import ChosenElsewhere
+
+        return ChosenElsewhere(pools, batch, mode.keep)
+    return operators.reader(pools, batch, mode.keep)

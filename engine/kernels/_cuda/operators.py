@@ -1,0 +1,100 @@
+"""The Triton kernels as the engine calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from engine.devices._base import WANTED, WINDOW, Batch, Mark
+from engine.devices._link import packed
+from engine.devices._plain import Plain, PlainReader
+from engine.kernels._base import Keep
+from engine.kernels._cuda import prefill
+from engine.kernels._cuda.attend import attend
+from engine.kernels._cuda.lists import list_all
+from engine.kernels._cuda.pool import PagedPool
+from engine.kernels._cuda.select import Chooser
+from engine.kernels._cuda.store import append, quantise
+from engine.kernels._cuda.tuning import choice_for, launch_for, processors
+from engine.kernels._cuda.worklist import WorkList
+
+SAMPLED = 16
+
+
+class Triton(Plain):
+    """What has no kernel of its own (representatives of many blocks at once) is plain torch, on the device."""
+
+    def append(self, k: Tensor, v: Tensor, pool: PagedPool, batch: Batch) -> None:
+        append(k, v, pool, batch.table, batch.lens)
+
+    def freeze(self, pool: PagedPool, pages: Tensor) -> Tensor:
+        out = torch.zeros(len(pages), pool.geometry.cold_page_bytes, dtype=torch.uint8, device=pages.device)
+        numbers = torch.arange(len(pages), dtype=torch.int32, device=pages.device)
+        quantise(packed(pool, out), pages.int(), numbers)
+        return out
+
+    def reader(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> ListReader:  # type: ignore[override]
+        return ListReader(pools, batch, keep)
+
+    def chunk(self, q: Tensor, pool: PagedPool, table: Tensor, start: int, window: int) -> tuple[Tensor, Tensor]:
+        return prefill.attend_chunk(q, pool, table, start, window)
+
+    def observe(
+        self, q: Tensor, mass_at: Tensor, pool: PagedPool, table: Tensor, start: int, blocks: int, window: int
+    ) -> Tensor:
+        return prefill.observe(q, mass_at, pool, table, start, blocks, SAMPLED, window)
+
+
+class ListReader:
+    """Pages by work list. Lists, workspace and chooser are shared by all layers; each layer has counts of its own."""
+
+    def __init__(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> None:
+        self.pools, self.batch, self.keep = pools, batch, keep
+        shape, device = pools[0].geometry, batch.table.device
+        first = WorkList(shape, batch.requests, batch.width, device)
+        self._counts = torch.zeros(len(pools), 2, first.pairs, dtype=torch.int32, device=device)
+        self.works = [first.sharing(counts) for counts in self._counts]
+        cold = len(pools[0].cold) > 0
+        longest = batch.width if keep is None else keep.blocks_for(batch.width * shape.block_tokens)
+        self.launch = launch_for(first.pairs, longest, processors(device), cold=cold)
+        self.how = choice_for(first.pairs, batch.width * shape.subs_per_block)
+        self.chooser = None
+        if keep is not None:
+            self.chooser = Chooser(pools[0], batch.requests, batch.width, keep)
+            self.chooser.wanted, self.chooser.window = batch.numbers[WANTED], batch.numbers[WINDOW]
+
+    def select(self, layer: int, q: Tensor) -> None:
+        batch, pool, work = self.batch, self.pools[layer], self.works[layer]
+        if self.chooser is None:
+            list_all(pool, batch.table, batch.lens, work)
+        else:
+            self.chooser.choose(q, pool, batch.table, batch.lens, work, self.how)
+
+    def attend(self, layer: int, q: Tensor, mark: Mark | None) -> Tensor:
+        pool = self.pools[layer]
+        out = attend(q, torch.empty_like(q), pool, self.works[layer], pool.geometry.head_dim**-0.5, self.launch)
+        if mark is not None:
+            mark("attend")
+        return out
+
+    def counts(self) -> Tensor:
+        return self._counts.sum(-1, dtype=torch.int32)
+
+
+class ChosenElsewhere(ListReader):
+    """Plain operators choose and these kernels read: to show what a slow selection costs, or to know the choice."""
+
+    def __init__(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> None:
+        super().__init__(pools, batch, None)
+        self.plain = PlainReader(pools, batch, keep)
+
+    def select(self, layer: int, q: Tensor) -> None:
+        self.plain.select(layer, q)
+
+    def attend(self, layer: int, q: Tensor, mark: Mark | None) -> Tensor:
+        work = self.works[layer]
+        work.take(self.plain.codes(layer).flatten(0, 1))
+        work.set_tail(self.batch.lens)
+        return super().attend(layer, q, mark)
