@@ -13,6 +13,7 @@ from engine.shards.shape import Shape
 @dataclass(frozen=True)
 class Cell:
     """`pages` False makes no keys and values but mean keys, for the balance of selection. `seconds`: at least so long.
+    `graph` False times a GPU's steps launch by launch. `check` also computes everything on one rank and says how far the results are from that.
 
     Raises TypeError for an unknown name, ValueError for what a shape cannot be.
     """
@@ -33,6 +34,8 @@ class Cell:
     steps: int = 12
     seconds: float = 0.0
     seed: int = 0
+    check: bool = False
+    graph: bool = True
 
     @property
     def shape(self) -> Shape:

@@ -7,6 +7,7 @@ wander with a correlation length of 8 blocks, and asks for one block of the cont
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, sqrt
 
 import torch
@@ -34,19 +35,13 @@ class Content:
 
     def topics(self, layer: int) -> torch.Tensor:
         """The mean key of every block, float32 [requests, kv_heads, blocks, d], made on the CPU."""
-        shape, make = self.shape, self._made("cpu", 3 * layer)
+        shape = self.shape
         lead = (shape.requests, shape.kv_heads, shape.blocks_in(layer), shape.head_dim)
-        if self.kind == "random":
-            return torch.zeros(lead)
-        steps = torch.randn(lead, generator=make)
-        keep = exp(-1 / RUN_BLOCKS)
-        for block in range(1, lead[2]):
-            steps[:, :, block].mul_(sqrt(1 - keep * keep)).add_(steps[:, :, block - 1], alpha=keep)
-        return steps
+        return torch.zeros(lead) if self.kind == "random" else wandering(lead, self._seed(3 * layer))
 
-    def pages(self, layer: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    def pages(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """k, v [requests, kv_heads, blocks, tokens, d] on the device."""
-        topics = self.topics(layer).to(self.device)
+        dtype, topics = self.dtype, self.topics(layer).to(self.device)
         made = self._made(self.device, 3 * layer + 1)
         lead = (*topics.shape[:3], self.shape.block_tokens, self.shape.head_dim)
         k, v = (torch.empty(lead, dtype=dtype, device=self.device).normal_(generator=made) for _ in range(2))
@@ -74,5 +69,27 @@ class Content:
             q = q * 0.5 + about
         return q.reshape(shape.requests, shape.q_heads, shape.head_dim)
 
+    def asked(self, draw: int = 0) -> list[torch.Tensor]:
+        """Queries of every layer on the device, in the type of its pages."""
+        return [self.queries(layer, draw).to(self.device, self.dtype) for layer in range(self.shape.layers)]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of pages: float32 on a CPU, bfloat16 on a GPU."""
+        return torch.float32 if self.device == "cpu" else torch.bfloat16
+
     def _made(self, device: str, stream: int) -> torch.Generator:
-        return torch.Generator(device=device).manual_seed(self.seed * 1_000_003 + stream)
+        return torch.Generator(device=device).manual_seed(self._seed(stream))
+
+    def _seed(self, stream: int) -> int:
+        return self.seed * 1_000_003 + stream
+
+
+@lru_cache(maxsize=8)
+def wandering(lead: tuple[int, int, int, int], seed: int) -> torch.Tensor:
+    """Steps that keep a part of the block before; kept, since every partition of a batch asks for the same."""
+    found = torch.randn(lead, generator=torch.Generator().manual_seed(seed))
+    keep = exp(-1 / RUN_BLOCKS)
+    for block in range(1, lead[2]):
+        found[:, :, block].mul_(sqrt(1 - keep * keep)).add_(found[:, :, block - 1], alpha=keep)
+    return found

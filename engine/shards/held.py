@@ -41,7 +41,7 @@ class Held:
         return sum(there * x[0, 0, 0].numel() * x.element_size() for x in held if x is not None)
 
 
-def hold(dealt: Dealt, content: Content, rank: int, layer: int, dtype: torch.dtype, *, pages: bool) -> Held | None:
+def hold(dealt: Dealt, content: Content, rank: int, layer: int, *, pages: bool) -> Held | None:
     """A rank's part of a layer, None where it has none. Makes the whole layer and keeps what is its own."""
     own = own_places(dealt, rank, layer)
     if own is None:
@@ -56,12 +56,12 @@ def hold(dealt: Dealt, content: Content, rank: int, layer: int, dtype: torch.dty
     nothing = torch.zeros(at.shape[:2], dtype=torch.int64)
     if not pages:
         return Held(at, pinned, _take(content.means(layer)[:, heads], index), None, None, first, nothing)
-    k, v = content.pages(layer, dtype)
+    k, v = content.pages(layer)
     whole = at.shape[2] == shape.blocks_in(layer)
     k, v = (x[:, heads] if whole else _take(x[:, heads], index) for x in (k, v))
     k, v = k.contiguous(), v.contiguous()
     means = torch.stack([one.float().mean(1) for one in k.flatten(0, 1)]).view(*at.shape, shape.head_dim)
-    return Held(at, pinned, means if dtype == torch.float32 else means.to(dtype), k, v, first, nothing)
+    return Held(at, pinned, means.to(content.dtype), k, v, first, nothing)
 
 
 def own_places(dealt: Dealt, rank: int, layer: int) -> tuple[np.ndarray, int] | None:

@@ -11,15 +11,17 @@ import numpy as np
 import torch
 
 from engine.shards import partitions
+from engine.shards.build import build
 from engine.shards.cells import Cell
+from engine.shards.check import differences
 from engine.shards.content import Content
 from engine.shards.dealt import Balance, Counts, Dealt, balance, deal
 from engine.shards.group import EXCHANGE, RECEIVE, Group
-from engine.shards.held import Held, hold
 from engine.shards.instruments import RankRecorder
-from engine.shards.operators import Operators, Plain
+from engine.shards.operators import Plain
 from engine.shards.step import ATTEND, INDEX, Step
 
+SPENT = ("index", "attend", "exchange", "wait")
 DRAWS = 4
 """Different queries, taken in turn."""
 BALANCE_DRAWS = 8
@@ -33,34 +35,6 @@ def measure(cell: Cell, group: Group, recorder: RankRecorder | None = None) -> d
     return {**found, "pages_by_rank": held.tolist(), "pages_balance": float(held.max() / held.mean())}
 
 
-def build(cell: Cell, dealt: Dealt, group: Group) -> tuple[Step, Content]:
-    """This rank's part, on its device."""
-    cuda = group.device != "cpu"
-    content = Content(dealt.shape, cell.keys, cell.seed, group.device)
-    dtype = torch.bfloat16 if cuda else torch.float32
-    parts: list[Held | None] = []
-    operators: Operators = Plain()
-    if cuda:
-        from engine.shards.device import Device
-
-        operators = Device()
-    for layer in range(dealt.shape.layers):
-        held = hold(dealt, content, group.rank, layer, dtype, pages=cell.pages)
-        if cuda and held is not None:
-            from engine.shards.device import on_device
-
-            merges = dealt.partition.SPLIT == "blocks"
-            held = on_device(held, dealt.shape, layer, group.size if merges else 1)
-        parts.append(held)
-    return Step(dealt, group, parts, operators), content
-
-
-def asked(content: Content, group: Group, draw: int) -> list[torch.Tensor]:
-    """Queries of every layer, in the pages' type."""
-    kind = torch.float32 if group.device == "cpu" else torch.bfloat16
-    return [content.queries(layer, draw).to(group.device, kind) for layer in range(content.shape.layers)]
-
-
 def read(step: Step) -> Counts:
     """Blocks this rank's parts read in the last step, int64 [layers, requests, kv_heads]."""
     shape = step.dealt.shape
@@ -72,15 +46,16 @@ def read(step: Step) -> Counts:
 
 
 def _timed(cell: Cell, dealt: Dealt, group: Group, recorder: RankRecorder | None) -> dict[str, Any]:
-    step, content = build(cell, dealt, group)
+    content = Content(dealt.shape, cell.keys, cell.seed, group.device)
+    step = build(dealt, content, group, pages=True)
     kv_bytes = sum(held.kv_bytes for held in step.parts if held is not None)
-    queries = [asked(content, group, draw) for draw in range(DRAWS if group.device == "cpu" else 1)]
+    queries = [content.asked(draw) for draw in range(DRAWS if group.device == "cpu" else 1)]
     for _ in range(2):
         step.run(queries[0])
     if recorder is not None:
         recorder.start(cell, kv_bytes)
     graph_s = None
-    if group.device != "cpu":
+    if group.device != "cpu" and cell.graph:
         from engine.shards.replay import replayed
 
         graph_s = replayed(lambda: step.run(queries[0]), group, cell.steps)
@@ -98,10 +73,8 @@ def _timed(cell: Cell, dealt: Dealt, group: Group, recorder: RankRecorder | None
         "by_rank": by_rank,
         "memory_balance": max(by_rank["kv_bytes"]) * group.size / sum(by_rank["kv_bytes"]),
         "selected": asdict(draws),
+        **(differences(step, content, queries[0]) if cell.check else {}),
     }
-
-
-SPENT = ("index", "attend", "exchange", "wait")
 
 
 def _steps(
@@ -147,7 +120,8 @@ def _spent(group: Group) -> dict[str, float]:
 
 def _balanced(cell: Cell, dealt: Dealt, group: Group) -> dict[str, Any]:
     """Selection alone, by the same exchange of candidates, over several draws of queries."""
-    step, content = build(cell, dealt, group)
+    content = Content(dealt.shape, cell.keys, cell.seed, group.device)
+    step = build(dealt, content, group, pages=False)
     operators, draws = step.operators, []
     assert isinstance(operators, Plain)
     for draw in range(BALANCE_DRAWS):

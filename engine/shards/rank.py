@@ -30,6 +30,8 @@ def main(words: list[str]) -> None:
     meeting, kind, cells, run, timeout_s = words[2], words[3], read_cells(Path(words[4])), words[5], float(words[6])
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     device = f"cuda:{rank}" if kind == "cuda" else "cpu"
+    if kind == "cuda" and torch.cuda.device_count() < size:
+        sys.exit(f"cuda: {torch.cuda.device_count()} GPUs, expected one for each of {size} ranks")
     recorder = RankRecorder(rank, size, kind, run)
     lifeline = Lifeline(rank, recorder.lost)
     say(pid=os.getpid(), ring=str(recorder.ring.path))

@@ -1,0 +1,56 @@
+"""KV over several GPUs: `python -m pytest tests/gpu/test_shards.py`. One GPU runs the parts one after the other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+GPUS = torch.cuda.device_count()
+SHAPE = {"requests": 2, "context_tokens": 8192, "layers": 2}
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+@pytest.mark.parametrize("name", ["contiguous", "round_robin"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_parts_on_one_gpu_merge_to_what_it_computes_whole(name: str, ranks: int, share: float) -> None:
+    from engine.shards import partitions
+    from engine.shards.cells import Cell
+    from engine.shards.check import alone, in_parts
+    from engine.shards.content import Content
+    from engine.shards.dealt import deal
+
+    shape = Cell(name, **SHAPE, share=share).shape
+    content = Content(shape, "drift", device="cuda")
+    dealt = deal(partitions.get(name), shape, ranks)
+    queries = content.asked()
+    for part, whole in zip(in_parts(dealt, content, queries), alone(dealt, content, queries), strict=True):
+        off = (part.double() - whole.double()).norm() / whole.double().norm()
+        assert off <= 1e-2, f"off by {off:.1e}"
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_ranks_through_nccl_agree_with_one(ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if ranks > GPUS:
+        pytest.skip(f"needs {ranks} GPUs, there are {GPUS}")
+    from engine.shards.launch import Launcher
+
+    monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))
+    cells = [
+        {"partition": name, **SHAPE, "layers": max(2, ranks), "share": share, "steps": 3, "check": True}
+        for name in ("by_head", "contiguous", "round_robin", "by_layer")
+        for share in (0.25, 1.0)
+    ]
+    told: list[dict[str, object]] = []
+    Launcher(ranks, "cuda", cells, lambda fact: told.append(dict(fact)), timeout_s=60).run()
+    found = [json.loads(json.dumps(one["found"])) for one in told if "found" in one]
+    assert len(found) == len(cells)
+    for cell, one in zip(cells, found, strict=True):
+        assert one["relative"] <= 1e-2, cell
+        assert one["memory_balance"] <= 1.02, cell
+        if cell["partition"] in ("contiguous", "round_robin"):
+            assert one["bits_in_parts"], cell
