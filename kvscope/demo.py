@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from kvscope.demo_script import ACTS, Script
 from kvscope.finding import Diagnosis
-from kvscope.session import Controller, Session
+from kvscope.session import Session
+from kvscope.session_lab import Controller, Lab
+from kvscope.session_moment import Moment
 from kvscope.view import View
+
+
+class _TakesOver(Lab):
+    """A laboratory in which the first change ends the script."""
+
+    def __init__(self, control: Controller, script: Script) -> None:
+        super().__init__(control)
+        self._script = script
+
+    def change(self, changes: Mapping[str, str], mark: str = "") -> str:
+        self._script.done = True
+        return super().change(changes, mark)
 
 
 class Demo:
@@ -17,6 +32,7 @@ class Demo:
     def __init__(self, session: Session, control: Controller, act_s: float) -> None:
         self._session = session
         self._script = Script(session, control, act_s)
+        self._lab = _TakesOver(control, self._script)
 
     @property
     def done(self) -> bool:
@@ -46,14 +62,18 @@ class Demo:
     def next_baseline(self) -> str:
         return self._session.next_baseline()
 
-    def zoom(self, steps: int) -> str:
-        return self._session.zoom(steps)
+    @property
+    def time(self) -> Moment:
+        """The moment on screen."""
+        return self._session.time
+
+    @property
+    def lab(self) -> Lab:
+        """The engine's knobs: whoever turns one takes over from the script."""
+        return self._lab
 
     def look(self, screen: str) -> str:
         return self._session.look(screen)
-
-    def set_paused(self, paused: bool) -> None:
-        self._session.set_paused(paused)
 
     def diagnose_now(self) -> Diagnosis:
         return self._session.diagnose_now()

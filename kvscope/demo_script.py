@@ -7,7 +7,8 @@ policy, whose sparse reads run on generic operators), `verified` (the one change
 
 from __future__ import annotations
 
-from kvscope.session import Controller, Session
+from kvscope.session import Session
+from kvscope.session_lab import Controller
 from kvscope.view import View
 
 LOAD = {"load.clients": "12", "load.documents": "3", "load.document_tokens": "8192", "load.new_tokens": "96"}

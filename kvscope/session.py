@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from kvscope import session_pages, session_view
 from kvscope.diagnose import diagnose
@@ -15,9 +14,13 @@ from kvscope.errors import NotEnoughData, UsageError
 from kvscope.finding import Diagnosis
 from kvscope.playbook_schema import Playbook
 from kvscope.recording import Recorder
+from kvscope.session_evidence import Judged
+from kvscope.session_lab import Controller, Lab
+from kvscope.session_moment import Moment
+from kvscope.session_replica import Alone
 from kvscope.session_segments import SHORTEST_BASELINE_S, Comparison
 from kvscope.session_source import Patient
-from kvscope.session_trends import Charts, window_for
+from kvscope.session_trends import Charts
 from kvscope.session_trial import Running, Trials
 from kvscope.sources._base import Mark, Poll, Source
 from kvscope.store import Store
@@ -31,14 +34,11 @@ _LONG_AGO_S = 86_400.0
 _KNOBS = ("policy", "kernels", "cap", "offered_load")
 
 
-class Controller(Protocol):
-    """Changes a running engine; only the built-in one has it."""
-
-    def set(self, knobs: Mapping[str, str], mark: str = "") -> object: ...
-
-
 class Session:
-    """Watches one source. Not thread-safe: one thread polls and gives the orders."""
+    """Watches one source. Not thread-safe: one thread polls and gives the orders.
+
+    ``time`` is the moment on screen, ``lab`` turns the built-in engine's knobs.
+    """
 
     def __init__(
         self,
@@ -56,14 +56,15 @@ class Session:
         self._trials = Trials(self.store)
         self._reader = session_view.Reader(self.store)
         self._charts = Charts()
-        self._zoom = 0
+        self._judged = Judged(self.store, self.playbooks)
+        self.time = Moment(self.store)
+        self.lab = Lab(controller)
         self._diagnosis: Diagnosis | None = None
         self._next_diagnosis = 0.0
         self._recorder: Recorder | None = None
         self._notices: deque[str] = deque(maxlen=20)
         self._view: View | None = None
-        self._paused = False
-        self._screen = session_pages.OVERVIEW
+        self._screen, self._only = session_pages.OVERVIEW, ""
         self._closed = False
 
     def poll(self) -> View:
@@ -75,10 +76,11 @@ class Session:
         self._try()
         if self.store.segments and self._clock() >= self._next_diagnosis:
             self.diagnose_now()
-        if self._paused and self._view is not None and session_pages.shows(self._view, self._screen):
-            self._view = replace(self._view, paused=True, recording=_path_of(self._recorder), ended=self.source.ended)
+        if self.time.at_s is not None and self._view is not None and not self.time.moved:
+            self._view = replace(self._view, recording=_path_of(self._recorder), ended=self.source.ended)
         else:
-            self._view = replace(self._build(), paused=self._paused)
+            self.time.moved = False
+            self._view = self._build()
         return self._view
 
     def mark(self, name: str | None = None, tags: dict[str, str] | None = None) -> str:
@@ -108,23 +110,23 @@ class Session:
         name = self._comparison.turn()
         return f"Baseline: {name}" if name else "There is only one segment: nothing else to compare with"
 
-    def zoom(self, steps: int) -> str:
-        """Show a longer (positive) or shorter stretch of time."""
-        self._zoom += steps
-        return ""
-
     def look(self, screen: str) -> str:
-        """Compute the numbers of that screen from the next view on, and no others."""
-        self._screen = screen
-        return ""
+        """Compute the numbers of that screen from the next view on, and no others.
 
-    def set_paused(self, paused: bool) -> None:
-        """Freeze the view; data are collected all the same."""
-        self._paused = paused
+        ``NAME/WHAT`` opens something of it; ``replica/NAME`` is the overview of one replica of a fleet.
+        """
+        only = screen.removeprefix("replica/") if screen.startswith("replica/") else ""
+        if only != self._only:
+            self._only, self._charts = only, Charts()
+            self._reader = session_view.Reader(Alone(self.store, only) if only else self.store)
+        self._screen = screen
+        self.time.moved = True
+        return ""
 
     def diagnose_now(self) -> Diagnosis:
         """Ask every playbook; the result is part of the next view."""
         began = time.perf_counter()
+        self._comparison.until_s = None
         current, baseline = self._comparison.current, self._comparison.baseline
         names = (baseline.name if baseline else None, current.name if current else None)
         try:
@@ -133,6 +135,7 @@ class Session:
             found = Diagnosis({}, (), ())
         self._diagnosis = self._trials.merged(found)
         cost = time.perf_counter() - began
+        self._comparison.until_s = self.time.at_s
         self._next_diagnosis = self._clock() + max(DIAGNOSE_EVERY_S, cost / _PART_OF_A_CORE)
         return self._diagnosis
 
@@ -148,6 +151,8 @@ class Session:
         current = self._comparison.current
         if self.controller is None or current is None:
             raise UsageError(f"only the built-in engine can be changed from here; {finding.experiment.change}")
+        self.time.seek(None)
+        self._comparison.until_s = None
         sets = dict(finding.experiment.set)
         told = ", ".join(f"{knob} = {value}" for knob, value in sets.items())
         running = Running(finding, told, current.name, self._comparison.now_s(), self._comparison.unique(name))
@@ -206,15 +211,18 @@ class Session:
 
     def _build(self) -> View:
         about, span, now = self.source.describe(), self.store.span, self._clock()
+        self._comparison.until_s = self.time.at_s
         current, baseline = self._comparison.current, self._comparison.baseline
-        newest = span[1] if span else 0.0
+        newest = (span[1] if self.time.at_s is None else self.time.at_s) if span else 0.0
         self._reader.at(current, baseline)
         first = baseline.start_s if baseline else span[0] if span else 0.0
-        window_s = window_for(newest - first, self._zoom)
+        window_s = self.time.window(newest - first)
+        self._charts.lay_under(*((baseline, current) if self.time.overlay else (None, None)))
         tags = {**about.tags, **(current.tags if current else {})}
         alive, ended = about.alive and not self.source.failing, self.source.ended
+        paused = self.time.at_s is not None
         return replace(
-            session_pages.numbers(self._screen, self._reader, self._charts, window_s),
+            self._own(session_pages.numbers(self._screen, self._reader, self._charts, window_s)),
             target=about.target,
             kind=about.kind,
             now_s=newest or now,
@@ -223,17 +231,36 @@ class Session:
             status=self.source.status(span is not None),
             tags=tags,
             segments=tuple(
-                Span(one.name, one.start_s, one.end_s, one == baseline, one == current) for one in self.store.segments
+                Span(one.name, one.start_s, one.end_s, one == baseline, one == current)
+                for one in self._comparison.segments
             ),
             diagnosis=self._diagnosis,
             notices=tuple(self._notices)[-5:],
             can_apply=self.controller is not None and alive and not ended,
             knobs={name: tags[name] for name in _KNOBS if name in tags},
             ended=ended,
-            stale_s=max(now - newest, 0.0) if span and not ended and now - newest < _LONG_AGO_S else 0.0,
+            stale_s=max(now - newest, 0.0) if span and not ended | paused and now - newest < _LONG_AGO_S else 0.0,
+            paused=paused,
+            past=paused and span is not None and newest < span[1],
+            overlay=self.time.overlay,
+            only=self._only,
             trial=self._trials.shown(),
             playbooks=len(self.playbooks),
         )
+
+    def _own(self, view: View) -> View:
+        """Add what only the session knows of the open screen: the opened finding's charts, the engine's settings."""
+        page = view.page
+        if page is None or page.name not in ("diagnosis", "lab"):
+            return view
+        if page.name == "lab":
+            return replace(view, page=replace(page, table=self.lab.knobs(), beside=self.lab.faults()))
+        findings = self._diagnosis.findings if self._diagnosis else ()
+        chosen = next((one for one in findings if one.id == page.about), findings[0] if findings else None)
+        if chosen is None:
+            return view
+        charts = self._judged.charts(chosen, self._charts.window)
+        return replace(view, page=replace(page, about=chosen.id, charts=charts))
 
 
 def _path_of(recorder: Recorder | None) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvscope import session_tables, session_view
+from kvscope import session_tables, session_view, session_wholes
 from kvscope.session_trends import LINES, Charts, Line
 from kvscope.session_view import Reader, Shown, compared
-from kvscope.view import Headline, Page, Table, View
+from kvscope.view import Headline, Page, Table, View, Whole
 
 OVERVIEW = "overview"
 Fact = tuple[str, str, int]
@@ -32,12 +32,17 @@ _BY_NAME = {line.name: line for line in (*LINES, *_MORE)}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a screen needs; ``layers``: the map of bytes per layer over time."""
+    """What a screen needs; ``layers``: the map of bytes per layer over time.
+
+    ``wholes`` and ``beside`` are told what of the screen is opened.
+    """
 
     facts: tuple[Fact, ...] = ()
     lines: tuple[str, ...] = ()
     table: Callable[[Reader], Table] | None = None
     layers: bool = False
+    wholes: Callable[[Reader, str], tuple[Whole, ...]] | None = None
+    beside: Callable[[Reader, str], Table | None] | None = None
 
 
 PLANS: dict[str, Plan] = {
@@ -94,6 +99,7 @@ PLANS: dict[str, Plan] = {
         ),
         ("kv_memory", "kv_assumed", "kv_reserved", "bytes_measured", "bytes_assumed"),
         session_tables.by_length,
+        wholes=lambda reader, _: session_wholes.pool(reader),
     ),
     "requests": Plan(
         (
@@ -103,6 +109,8 @@ PLANS: dict[str, Plan] = {
             ("TPOT p95", "tpot_p95_s", -1),
         ),
         table=session_tables.requests,
+        wholes=session_wholes.request,
+        beside=session_wholes.request_layers,
     ),
     "host": Plan(
         (
@@ -117,6 +125,7 @@ PLANS: dict[str, Plan] = {
             ("host in step", "host_share", -1),
         ),
         ("host_cpu", "host_share", "gpu_util", "gpu_memory"),
+        session_tables.gpus,
     ),
     "fleet": Plan(
         (
@@ -126,22 +135,34 @@ PLANS: dict[str, Plan] = {
         ),
         table=session_tables.fleet,
     ),
+    "diagnosis": Plan(lines=("throughput",)),
+    "lab": Plan(
+        (
+            ("throughput", "generation_tokens_per_s", 1),
+            ("TPOT p50", "tpot_p50_s", -1),
+            ("TTFT p50", "ttft_p50_s", -1),
+            ("resident KV", "kv_resident_bytes", -1),
+            ("right tokens", "right_token_share", 1),
+            ("waiting", "waiting_requests", 0),
+        ),
+        ("throughput", "kv_memory"),
+    ),
 }
 
 
-def shows(view: View, screen: str) -> bool:
-    """Whether ``view`` was made for ``screen``."""
-    return (view.page.name if view.page else OVERVIEW) == (screen if screen in PLANS else OVERVIEW)
+def numbers(path: str, reader: Reader, charts: Charts, window_s: float) -> View:
+    """A view with the numbers of a screen and nothing else; ``path`` is its name, or name/what of it is opened.
 
-
-def numbers(screen: str, reader: Reader, charts: Charts, window_s: float) -> View:
-    """A view with the numbers of ``screen`` and nothing else; the overview where nobody planned such a screen."""
+    The overview where nobody planned such a screen.
+    """
+    screen, _, about = path.partition("/")
     plan = PLANS.get(screen)
+    end = reader.end_s or None
     if plan is None:
-        charts.read(reader.store, window_s)
+        charts.read(reader.store, window_s, end_s=end)
         return session_view.numbers(reader, charts)
     lines = tuple(_BY_NAME[name] for name in plan.lines)
-    charts.read(reader.store, window_s, lines, plan.layers)
+    charts.read(reader.store, window_s, lines, plan.layers, end)
     return View(
         target="",
         kind="",
@@ -151,7 +172,12 @@ def numbers(screen: str, reader: Reader, charts: Charts, window_s: float) -> Vie
         layers=charts.layers() if plan.layers else None,
         window=charts.window,
         page=Page(
-            screen, tuple(_fact(reader, fact) for fact in plan.facts), plan.table(reader) if plan.table else None
+            screen,
+            tuple(_fact(reader, fact) for fact in plan.facts),
+            plan.table(reader) if plan.table else None,
+            about,
+            plan.beside(reader, about) if plan.beside else None,
+            plan.wholes(reader, about) if plan.wholes else (),
         ),
     )
 

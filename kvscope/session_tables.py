@@ -15,8 +15,11 @@ from probes.sample import Labels
 NOW_S = 10.0
 MOST_REQUESTS = 512
 _NO_LAYERS = Missing("no source reports kv.bytes_per_layer", "per-layer probes in the engine")
-_NO_REQUESTS = Missing("this source tells no single requests", "watch the engine's flight recorder")
+NO_REQUESTS = Missing("this source tells no single requests", "watch the engine's flight recorder")
 _NO_REPLICAS = Missing("one engine", "watch the fleet: host1:8000,host2:8000 or prom+http://host:9090")
+_NO_GPUS = Missing(
+    "no source reports a GPU", "run kvscope on its machine with nvidia-ml-py (kvscope[gpu]), or attach dcgm-exporter"
+)
 _NO_LENGTHS = Missing("no source reports sparse.entries_read with batch.context_tokens", "probes in the engine")
 _COLUMNS = (
     ("ended", "time"),
@@ -29,6 +32,7 @@ _COLUMNS = (
     ("total", "s"),
     ("KV", "B"),
     ("preempted", ""),
+    ("prefix", "tokens"),
 )
 _METRICS = (
     "request.tokens_in",
@@ -40,6 +44,7 @@ _METRICS = (
     "latency.e2e",
     "request.kv_bytes",
     "request.preemptions",
+    "request.prefix_hits",
 )
 _RowOf = dict[str, float]
 
@@ -47,17 +52,18 @@ _RowOf = dict[str, float]
 def layers(reader: Reader) -> Table:
     """One row a layer: bytes, entries of both forms, and over the last seconds the share read and the share hot."""
     columns = (("layer", ""), ("KV", "B"), ("hot", "entries"), ("cold", "entries"), ("read", "ratio"), ("hot", "ratio"))
-    store, end = reader.store, reader.store.span
+    store, end = reader.store, reader.end_s
     found = {int(dict(labels).get("layer", -1)): labels for labels in store.keys("kv.bytes_per_layer")}
-    if not found or end is None:
+    if not found:
         return Table(columns, _NO_LAYERS)
 
     def grew(metric: str, labels: Labels) -> float | None:
-        return _grown(store, metric, labels, end[1] - NOW_S)
+        return _grown(store, metric, labels, end - NOW_S, end)
 
     rows = []
     for layer, labels in sorted(found.items()):
-        gauges = [store.latest(name, labels) for name in ("kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries")]
+        told = ("kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries")
+        gauges = [store.latest(name, labels, end) for name in told]
         hot, cold = grew("tier.layer_hot_accesses", labels), grew("tier.layer_cold_accesses", labels)
         read = _share(grew("sparse.layer_entries_read", labels), grew("sparse.layer_entries_total", labels))
         reads = hot + cold if hot is not None and cold is not None else None
@@ -67,23 +73,23 @@ def layers(reader: Reader) -> Table:
 
 def requests(reader: Reader) -> Table:
     """The newest finished requests, the latest first."""
-    found = _requests(reader.store)
+    found = finished(reader)
     if not found:
-        return Table(_COLUMNS, _NO_REQUESTS)
-    rows = [(row["t"], *(row.get(name) for name in _METRICS)) for row in reversed(found)]
-    return Table(_COLUMNS, tuple(rows))
+        return Table(_COLUMNS, NO_REQUESTS)
+    rows = [(row["t"], *(row.get(name) for name in _METRICS)) for row in reversed(found.values())]
+    return Table(_COLUMNS, tuple(rows), keys=tuple(reversed(found)))
 
 
 def by_length(reader: Reader) -> Table:
     """Finished requests of the newest, grouped by tokens in and out together, in powers of two."""
     columns = (("tokens up to", "tokens"), ("requests", ""), ("KV each", "B"), ("per token", "B"), ("TTFT", "s"))
     groups: dict[int, list[_RowOf]] = defaultdict(list)
-    for row in _requests(reader.store):
+    for row in finished(reader).values():
         length = row.get("request.tokens_in", 0.0) + row.get("request.tokens_out", 0.0)
         if length and "request.kv_bytes" in row:
             groups[max(int(length) - 1, 1).bit_length()].append({**row, "length": length})
     if not groups:
-        return Table(columns, _NO_REQUESTS)
+        return Table(columns, NO_REQUESTS)
     rows = []
     for power, members in sorted(groups.items()):
         whole = sum(row["request.kv_bytes"] for row in members)
@@ -133,25 +139,48 @@ def fleet(reader: Reader) -> Table:
     values = [replicas.each(signal, reader.store, segment) for signal, _ in told.values()]
     rows = [(name, *(_value(column.get(name)) for column in values)) for name in names]
     odd = tuple(replicas.outliers(reader.store, segment)) or ("no replica surely stands out",)
-    return Table(columns, tuple(rows), odd)
+    return Table(columns, tuple(rows), odd, tuple(names))
 
 
-def _requests(store: Store) -> list[_RowOf]:
-    """One dict a finished request, oldest first: its values share a time, the n-th of a time belong together."""
+def gpus(reader: Reader) -> Table:
+    """One row a GPU: how busy, how full, what power; over the last seconds."""
+    told = {
+        "busy": ("gpu.util", "ratio"),
+        "memory busy": ("gpu.mem_bw_util", "ratio"),
+        "SMs": ("gpu.sm_active", "ratio"),
+        "tensor": ("gpu.tensor_active", "ratio"),
+        "memory": ("gpu.mem_used", "B"),
+        "power": ("gpu.power", "W"),
+    }
+    columns = (("GPU", ""), *((name, unit) for name, (_, unit) in told.items()))
+    store, end = reader.store, reader.end_s
+    found = sorted({labels for metric, _ in told.values() for labels in store.keys(metric)})
+    if not found:
+        return Table(columns, _NO_GPUS)
+    rows = []
+    for labels in found:
+        values = [store.series(metric, labels, end - NOW_S, end)[1] for metric, _ in told.values()]
+        rows.append((dict(labels).get("gpu", "?"), *(sum(one) / len(one) if one else None for one in values)))
+    return Table(columns, tuple(rows))
+
+
+def finished(reader: Reader) -> dict[str, _RowOf]:
+    """Key → one dict a finished request, oldest first: its values share a time, the n-th of a time belong together."""
+    store = reader.store
     rows: dict[tuple[float, int], _RowOf] = {}
     for metric in _METRICS:
         for labels in store.keys(metric):
-            times, values = store.series(metric, labels)
+            times, values = store.series(metric, labels, None, reader.end_s or None)
             seen: dict[float, int] = defaultdict(int)
             for t, value in list(zip(times, values, strict=True))[-MOST_REQUESTS:]:
                 rows.setdefault((t, seen[t]), {"t": t})[metric] = value
                 seen[t] += 1
-    whole = [rows[key] for key in sorted(rows) if "request.tokens_out" in rows[key]]
-    return whole[-MOST_REQUESTS:]
+    whole = [key for key in sorted(rows) if "request.tokens_out" in rows[key]][-MOST_REQUESTS:]
+    return {f"{t!r}:{nth}": rows[t, nth] for t, nth in whole}
 
 
-def _grown(store: Store, metric: str, labels: Labels, start_s: float) -> float | None:
-    values = store.series(metric, labels, start_s)[1]
+def _grown(store: Store, metric: str, labels: Labels, start_s: float, end_s: float) -> float | None:
+    values = store.series(metric, labels, start_s, end_s)[1]
     return values[-1] - values[0] if len(values) >= 2 and values[-1] >= values[0] else None
 
 

@@ -65,6 +65,8 @@ class Reader:
         self.store = store
         self.current: Segment | None = None
         self.baseline: Segment | None = None
+        self.end_s = 0.0
+        """The moment that is read at: just past the newest sample, unless somebody went back in time."""
         self._remembered: dict[tuple[Segment | str | float, ...], Reading | Missing] = {}
 
     def at(self, current: Segment | None, baseline: Segment | None) -> None:
@@ -74,6 +76,7 @@ class Reader:
         if key != old:
             self._remembered.clear()
         self.current, self.baseline = current, baseline
+        self.end_s = current.end_s if current else 0.0
 
     def now(self, name: str, slow: bool = False) -> Reading | Missing:
         """A signal over the last seconds of the current segment; a slow one over as much of it as it needs."""

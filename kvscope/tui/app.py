@@ -59,6 +59,11 @@ class KvscopeApp(Ordering):
         Binding("a", "apply", "Apply", id="apply"),
         Binding("plus,equals_sign", "zoom(-1)", "Shorter time", id="time.shorter", show=False, key_display="+"),
         Binding("minus", "zoom(1)", "Longer time", id="time.longer", show=False, key_display="-"),
+        Binding("comma", "scrub(-1)", "Earlier", id="time.earlier", show=False, key_display=","),
+        Binding("full_stop", "scrub(1)", "Later", id="time.later", show=False, key_display="."),
+        Binding("n", "now", "Back to now", id="time.now", show=False),
+        Binding("o", "onset", "Where it began", id="time.onset", show=False),
+        Binding("v", "overlay", "Baseline under the curves", id="time.overlay", show=False),
         Binding("r", "record", "Record", id="record"),
         Binding("s", "save", "Save", id="save"),
         *(
@@ -75,6 +80,9 @@ class KvscopeApp(Ordering):
         ("Mark baseline", "Everything so far becomes the baseline, a new segment starts", "mark"),
         ("Other baseline", "Compare with another segment", "baseline"),
         ("Pause or go on", "The view stands still, data are still collected", "pause"),
+        ("Back to now", "The newest sample again", "now"),
+        ("Where it began", "The moment at which the chosen finding began", "onset"),
+        ("Baseline under the curves", "Its own curve, moved to where the current segment starts", "overlay"),
         ("Diagnose now", "Ask every playbook at once", "diagnose"),
         ("Apply the experiment", "Change the built-in engine as the finding proposes, then verify", "apply"),
         ("Record or stop recording", "Write everything read into a file", "record"),
@@ -142,7 +150,16 @@ class KvscopeApp(Ordering):
         from kvscope.tui.screens.finding import FindingScreen
 
         if self.view is not None:
-            self.push_screen(FindingScreen(message.finding, self.view))
+            back = self.view.page.name if self.view.page else "overview"
+            self.push_screen(
+                FindingScreen(message.finding, self.view), lambda _: self.order(lambda: self.session.look(back))
+            )
+            self.order(lambda: self.session.look(f"diagnosis/{message.finding.id}"))
+
+    def action_replica(self, name: str) -> None:
+        """The overview of one replica of the fleet."""
+        self._leave_board()
+        self.order(lambda: self.session.look(f"replica/{name}"))
 
     def action_board(self, name: str) -> None:
         """Open a screen in place of the one that is open; its own key closes it."""
@@ -152,12 +169,12 @@ class KvscopeApp(Ordering):
             return
         self._leave_board()
         self.push_screen(board())
-        self._order(lambda: self.session.look(name))
+        self.order(lambda: self.session.look(name))
 
     def action_close_board(self) -> None:
         """Back to the overview."""
-        if self._leave_board():
-            self._order(lambda: self.session.look("overview"))
+        if self._leave_board() or (self.view is not None and self.view.only):
+            self.order(lambda: self.session.look("overview"))
 
     def _leave_board(self) -> bool:
         """Close what lies over the overview; whether a screen of its own data was among it."""

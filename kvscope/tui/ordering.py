@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -13,8 +14,42 @@ from kvscope.tui.screens.main import MainScreen
 from kvscope.view import View
 
 
+class Time(Protocol):
+    """The moment on screen; ``kvscope.session_moment.Moment`` is one."""
+
+    def pause(self) -> str: ...
+
+    def scrub(self, steps: int) -> str: ...
+
+    def seek(self, time_s: float | None) -> str: ...
+
+    def centre(self, time_s: float) -> str: ...
+
+    def zoom(self, steps: int) -> str: ...
+
+    def lay_under(self) -> str: ...
+
+
+class Knobs(Protocol):
+    """The built-in engine's settings; ``kvscope.session_lab.Lab`` is one."""
+
+    def change(self, changes: Mapping[str, str], mark: str = "") -> str: ...
+
+    def toggle(self, name: str) -> str: ...
+
+    def reset(self) -> str: ...
+
+    def describe(self, name: str) -> tuple[str, dict[str, str]]: ...
+
+
 class Watched(Protocol):
     """What the dashboard asks of a session; ``kvscope.session.Session`` is one."""
+
+    @property
+    def time(self) -> Time: ...
+
+    @property
+    def lab(self) -> Knobs: ...
 
     def poll(self) -> View: ...
 
@@ -22,11 +57,7 @@ class Watched(Protocol):
 
     def next_baseline(self) -> str: ...
 
-    def zoom(self, steps: int) -> str: ...
-
     def look(self, screen: str) -> str: ...
-
-    def set_paused(self, paused: bool) -> None: ...
 
     def diagnose_now(self) -> Diagnosis: ...
 
@@ -44,30 +75,44 @@ class Ordering(App[None]):
         super().__init__()
         self.session = session
         self.view: View | None = None
-        self._paused = False
         self.poller = Poller(session, self.post_message, interval_s)
 
-    def _order(self, order: Order) -> None:
+    def order(self, order: Order) -> None:
+        """Let the polling thread do it; its words come back as a notice."""
         self.poller.ask(order)
 
     def action_mark(self) -> None:
         """Everything so far is the baseline; a new segment starts."""
-        self._order(self.session.mark)
+        self.order(self.session.mark)
 
     def action_baseline(self) -> None:
         """Compare with another segment."""
-        self._order(self.session.next_baseline)
+        self.order(self.session.next_baseline)
 
     def action_pause(self) -> None:
         """Freeze or thaw the view; collecting goes on."""
-        self._paused = not self._paused
-        paused = self._paused
+        self.order(self.session.time.pause)
 
-        def order() -> str:
-            self.session.set_paused(paused)
-            return ""
+    def action_scrub(self, steps: int) -> None:
+        """Go back or forward in time; the view stands still there."""
+        self.order(lambda: self.session.time.scrub(steps))
 
-        self._order(order)
+    def action_now(self) -> None:
+        """Back to the newest sample."""
+        self.order(lambda: self.session.time.seek(None))
+
+    def action_overlay(self) -> None:
+        """Lay the baseline's curves under the current ones, or no longer."""
+        self.order(self.session.time.lay_under)
+
+    def action_onset(self) -> None:
+        """Show the moment at which the chosen finding began."""
+        finding = self._chosen()
+        onset = finding.onset_s if finding else None
+        if onset is None:
+            self.notify("No finding with a known beginning.", timeout=4)
+            return
+        self.order(lambda: self.session.time.centre(onset))
 
     def action_diagnose(self) -> None:
         """Ask all playbooks now."""
@@ -78,15 +123,15 @@ class Ordering(App[None]):
             ]
             return f"Diagnosed: {len(found)} finding{'s' if len(found) != 1 else ''}"
 
-        self._order(order)
+        self.order(order)
 
     def action_zoom(self, steps: int) -> None:
         """Let the charts show a longer or shorter stretch of time."""
-        self._order(lambda: self.session.zoom(steps))
+        self.order(lambda: self.session.time.zoom(steps))
 
     def action_record(self) -> None:
         """Start or stop a recording."""
-        self._order(self.session.toggle_recording)
+        self.order(self.session.toggle_recording)
 
     def action_apply(self) -> None:
         """Ask, then apply the proposed experiment of the chosen finding."""
@@ -107,18 +152,24 @@ class Ordering(App[None]):
 
         def answer(yes: bool | None) -> None:
             if yes:
-                self._order(lambda: self.session.apply(finding.id))
+                self.order(lambda: self.session.apply(finding.id))
 
         self.push_screen(ConfirmScreen(f"Apply: {finding.experiment.change}?", sets + held), answer)
 
-    def _to_apply(self) -> Finding | None:
-        """The chosen finding when it sets something, else the first that does."""
+    def _chosen(self) -> Finding | None:
+        """The finding that is open or highlighted, else the first."""
         for screen in reversed(self.screen_stack):
             finding = getattr(screen, "finding", None)
             if isinstance(finding, Finding):
-                return finding if finding.experiment and finding.experiment.set else None
+                return finding
         main = next((screen for screen in self.screen_stack if isinstance(screen, MainScreen)), None)
-        chosen = main.findings.chosen if main else None
+        return main.findings.chosen if main else None
+
+    def _to_apply(self) -> Finding | None:
+        """The chosen finding when it sets something; on the overview else the first that does."""
+        chosen = self._chosen()
+        if any(isinstance(getattr(screen, "finding", None), Finding) for screen in self.screen_stack):
+            return chosen if chosen and chosen.experiment and chosen.experiment.set else None
         candidates = [chosen] if chosen else []
         candidates += list(self.view.findings) if self.view else []
         return next((f for f in candidates if f.experiment and f.experiment.set), None)

@@ -20,6 +20,9 @@ GOOD = "#56b4e9"
 BAD = "#f0903c"
 NOTE = "#e6c94c"
 
+BAND = "#2a2a1c"
+"""Ground of the values at which a check says yes."""
+
 HOT = "#e69f00"
 COLD = "#56b4e9"
 FIRST = "#56b4e9"
@@ -43,6 +46,12 @@ PARTS: dict[str, str] = {
     "decode": "#2f77b5",
     "idle": "#3a4754",
     "unaccounted": "#a9b4bf",
+    "pages": "#2f77b5",
+    "overhead": "#e6c94c",
+    "stranded": "#e0762f",
+    "free": "#5b6b7c",
+    "hot": "#e69f00",
+    "cold": "#56b4e9",
 }
 SPARE_PARTS = ("#8f7ac2", "#7fb069", "#b8866b")
 
@@ -81,6 +90,12 @@ RAMP_STEPS = 24
 def paint(colour: str = TEXT, ground: str | None = None, bold: bool = False) -> Style:
     """A cached style, so that unchanged cells compare equal by identity."""
     return Style(color=Color.parse(colour), bgcolor=Color.parse(ground) if ground else None, bold=bold or None)
+
+
+@lru_cache(maxsize=1024)
+def over(style: Style, ground: str) -> Style:
+    """The style on another ground, cached for the same reason."""
+    return style + Style(bgcolor=Color.parse(ground))
 
 
 @lru_cache(maxsize=RAMP_STEPS + 1)

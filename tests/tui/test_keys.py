@@ -49,7 +49,19 @@ def main(app: KvscopeApp) -> MainScreen:
 
 @pytest.mark.parametrize(
     ("key", "order"),
-    [("b", "mark"), ("B", "next_baseline"), ("d", "diagnose"), ("r", "record"), ("+", "zoom -1"), ("minus", "zoom 1")],
+    [
+        ("b", "mark"),
+        ("B", "next_baseline"),
+        ("d", "diagnose"),
+        ("r", "record"),
+        ("+", "zoom -1"),
+        ("minus", "zoom 1"),
+        (",", "scrub -1"),
+        (".", "scrub 1"),
+        ("n", "seek None"),
+        ("v", "lay_under"),
+        ("o", "centre 1699999935"),
+    ],
 )
 async def test_a_key_becomes_one_order_to_the_session(key: str, order: str) -> None:
     async with shown() as (app, pilot):

@@ -185,12 +185,12 @@ def test_another_baseline_can_be_chosen_going_round() -> None:
 def test_a_paused_view_stands_still_while_data_are_collected() -> None:
     bench = Bench()
     before = bench.run(20)
-    bench.session.set_paused(True)
+    bench.session.time.pause()
     during = bench.run(20)
     assert during.paused
     assert during.now_s == before.now_s
     assert during.headlines == before.headlines
-    bench.session.set_paused(False)
+    bench.session.time.pause()
     assert bench.run(1).now_s == before.now_s + 21
 
 

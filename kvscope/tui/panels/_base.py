@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from textual.containers import Vertical
-from textual.message import Message
 
 from kvscope.view import View
 
@@ -29,16 +28,10 @@ class Panel(Vertical):
     """Title on a narrow screen."""
     TITLED: ClassVar[bool] = True
 
-    class CursorMoved(Message):
-        """The reading cursor of all charts moves by ``columns``; None clears it."""
-
-        def __init__(self, columns: int | None) -> None:
-            super().__init__()
-            self.columns = columns
-
     def __init__(self) -> None:
         super().__init__(id=self.name_of(), classes=f"panel -{self.SLOT}")
         self._shown: tuple[object, ...] | None = None
+        self._failed = False
         if self.TITLED:
             self.border_title = self.TITLE
 
@@ -54,7 +47,10 @@ class Panel(Vertical):
             self._shown = reads
             try:
                 self.show(view)
+                if self._failed:
+                    self._failed, self.border_title = False, self.TITLE
             except Exception as error:  # one panel that fails must not take the others down
+                self._failed = True
                 self.border_title = f"{self.TITLE}: not drawn ({type(error).__name__}: {error})"
 
     def forget(self) -> None:
@@ -64,6 +60,12 @@ class Panel(Vertical):
     def show(self, view: View) -> None:
         """Put ``view`` on screen; must accept an empty view and a view in which everything is Missing."""
         raise NotImplementedError
+
+    def move_cursor(self, columns: int) -> None:
+        """Move the reading cursor of the screen this panel is on."""
+        read_at = getattr(self.screen, "read_at", None)
+        if read_at is not None:
+            read_at(columns)
 
     def point(self, time_s: float | None) -> None:
         """The reading cursor moved to ``time_s``; panels without a time axis ignore it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -18,7 +19,7 @@ class ChartPanel(Panel, can_focus=True):
     """Draws the trends named in ``CHARTS``: one chart per inner tuple, one curve per (trend, colour)."""
 
     CHARTS: ClassVar[tuple[tuple[tuple[str, str], ...], ...]]
-    READS = ("trends", "segments", "window")
+    READS = ("trends", "segments", "window", "past")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cursor(-1)", "Earlier", show=False, id="cursor.left"),
         Binding("right", "cursor(1)", "Later", show=False, id="cursor.right"),
@@ -38,17 +39,18 @@ class ChartPanel(Panel, can_focus=True):
                     view.window,
                     view.segments,
                     chart.picture.cursor_s,
+                    past=view.past,
                 )
             )
 
     def point(self, time_s: float | None) -> None:
         for chart in self.query(LineChart):
             old = chart.picture
-            chart.show(Picture(old.curves, old.window, old.spans, time_s))
+            chart.show(replace(old, cursor_s=time_s))
 
     def action_cursor(self, columns: int) -> None:
         """Move the reading cursor."""
-        self.post_message(self.CursorMoved(columns))
+        self.move_cursor(columns)
 
 
 def trend_of(view: View, name: str) -> Trend:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 
 from kvscope.signals.reading import Missing, Reading
 from kvscope.tui.format import Steady, clip, quantity
@@ -23,13 +26,19 @@ class Facts(Canvas):
     def __init__(self) -> None:
         super().__init__()
         self.facts: tuple[Headline, ...] = ()
+        self.top = 0
         self._steady = Steady()
 
     def draw(self, width: int, height: int) -> list[Line]:
         rows = [Line(width) for _ in range(height)]
         wide = width >= _WIDE
         label = _LABEL + 4 if wide else _LABEL
-        for row, fact in zip(rows, self.facts, strict=False):
+        last = max(len(self.facts) - height, 0)
+        self.top = min(max(self.top, 0), last)
+        if last > self.top and height > 1:
+            rows[-1].put(0, f"↓ {last - self.top + 1} more", paint(DIM))
+        shown = self.facts[self.top :]
+        for row, fact in zip(rows[:-1] if last > self.top and height > 1 else rows, shown, strict=False):
             row.put(0, clip(fact.label, label - 1), paint(DIM))
             if isinstance(fact.now, Missing):
                 row.put(label, clip(f"unknown: {fact.now.reason}", width - label), paint(FAINT))
@@ -46,12 +55,30 @@ class Facts(Canvas):
         return rows
 
 
-class FactsPanel(Panel):
+class FactsPanel(Panel, can_focus=True):
     TITLE = "In numbers"
     ORDER = 100
     SLOT = "page"
     READS = ("page",)
     HELP = "The screen's signals over the last seconds, beside their baseline."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+    ]
+
+    def action_move(self, rows: int) -> None:
+        """Show the numbers further down, or up."""
+        facts = self.query_one(Facts)
+        facts.top += rows
+        facts.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """The wheel moves too."""
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """The wheel moves too."""
+        self.action_move(-1)
 
     def compose(self) -> ComposeResult:
         yield Facts()

@@ -1,12 +1,15 @@
-"""A screen's table: arrow keys move, < and > choose the column it is sorted by, = turns the order round."""
+"""A screen's table: arrow keys move, < and > choose the column it is sorted by, ~ turns it round, Enter opens."""
 
 from __future__ import annotations
 
 import time
 from typing import ClassVar
 
+from rich.style import Style
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 
 from kvscope.signals.reading import Missing
 from kvscope.tui.format import clip, quantity
@@ -27,18 +30,65 @@ class Cells(Canvas):
         super().__init__()
         self.table = Table()
         self.sort, self.down, self.cursor, self.top = -1, True, 0, 0
+        self._head = 0
 
     @property
     def rows_in_order(self) -> tuple[tuple[Cell, ...], ...]:
         """As given until a column was chosen; unknown cells last either way."""
         rows = self.table.rows
+        return () if isinstance(rows, Missing) else tuple(rows[index] for index in self._order())
+
+    def _order(self) -> list[int]:
+        rows = self.table.rows
         if isinstance(rows, Missing):
-            return ()
+            return []
         if not 0 <= self.sort < len(self.table.columns):
-            return rows
-        known = [row for row in rows if row[self.sort] is not None]
-        known.sort(key=lambda row: _key(row[self.sort]), reverse=self.down)
-        return (*known, *(row for row in rows if row[self.sort] is None))
+            return list(range(len(rows)))
+        known = [index for index, row in enumerate(rows) if row[self.sort] is not None]
+        known.sort(key=lambda index: _key(rows[index][self.sort]), reverse=self.down)
+        return [*known, *(index for index, row in enumerate(rows) if row[self.sort] is None)]
+
+    @property
+    def chosen(self) -> tuple[str, tuple[Cell, ...]] | None:
+        """What the row under the cursor opens, and the row."""
+        order = self._order()
+        if isinstance(self.table.rows, Missing) or not self.table.keys or self.cursor >= len(order):
+            return None
+        return self.table.keys[order[self.cursor]], self.table.rows[order[self.cursor]]
+
+    def point_at(self, x: int, y: int) -> bool:
+        """The mouse was pressed there: whether it was on the row that was chosen already."""
+        at = self.top + y - self._head - 1
+        if y == self._head:
+            edges = self._edges(self.size.width)
+            index = next((i for i, (start, end) in enumerate(edges) if start <= x < end), -1)
+            self.down = not self.down if index == self.sort else True
+            self.sort = index
+        elif y > self._head and at < len(self._order()):
+            again, self.cursor = at == self.cursor, at
+            self.redraw()
+            return again
+        self.redraw()
+        return False
+
+    def _edges(self, width: int) -> list[tuple[int, int]]:
+        """Start and end of every column: words take what numbers leave."""
+        columns = self.table.columns
+        words = [unit == "text" for _, unit in columns]
+        signs = sum(unit == "sign" for _, unit in columns)
+        numbers = len(columns) - sum(words) - signs
+        cell = min(max((width - 1) // max(len(columns) - signs, 1), _NARROWEST + 2), 16)
+        left = width - 1 - cell * numbers - 2 * signs
+        first = min(left // 2, max((len(str(row[i])) for row in self.rows_in_order for i in [signs]), default=8) + 2)
+        found, x, seen = [], 1, 0
+        for (_, unit), word in zip(columns, words, strict=True):
+            size = 2 if unit == "sign" else cell
+            if word:
+                seen += 1
+                size = left if sum(words) == 1 else first if seen == 1 else left - first
+            found.append((x, x + size))
+            x += size
+        return found
 
     def draw(self, width: int, height: int) -> list[Line]:
         rows = [Line(width) for _ in range(height)]
@@ -48,17 +98,20 @@ class Cells(Canvas):
         told = self.table.told[: max(height - 4, 0)]
         for row, line in zip(rows, told, strict=False):
             row.put(0, clip(line, width), paint(NOTE))
+        self._head = len(told)
         body = rows[len(told) :]
-        count = len(self.table.columns)
-        cell = min(max((width - 1) // count, _NARROWEST + 2), 16)
-        for index, (name, _) in enumerate(self.table.columns):
+        edges = self._edges(width)
+        for index, ((name, unit), (start, end)) in enumerate(zip(self.table.columns, edges, strict=True)):
             chosen = index == self.sort
             text = name + (("▼" if self.down else "▲") if chosen else "")
-            body[0].put_right(cell * (index + 1), text, paint(BRIGHT if chosen else DIM, bold=chosen))
+            _put(body[0], unit, start, end, text, paint(BRIGHT if chosen else DIM, bold=chosen))
         ordered = self.rows_in_order
         self._follow(len(ordered), len(body) - 1)
         for row, values in zip(body[1:], ordered[self.top :], strict=False):
-            self._row(row, values, cell)
+            self._row(row, values, edges)
+        more = len(ordered) - self.top - (len(body) - 1)
+        if more > 0 and len(body) > 2:
+            body[-1].put_right(width, f" ↓ {more} more", paint(DIM))
         at = 1 + self.cursor - self.top
         if self.has_focus_within and 0 < at < len(body):
             body[at].styles = [paint(BRIGHT, RAISED, bold=True)] * width
@@ -69,10 +122,10 @@ class Cells(Canvas):
         self.cursor = min(max(self.cursor, 0), max(count - 1, 0))
         self.top = min(max(self.top, self.cursor - room + 1), self.cursor, max(count - 1, 0))
 
-    def _row(self, row: Line, values: tuple[Cell, ...], cell: int) -> None:
-        for index, (value, (_, unit)) in enumerate(zip(values, self.table.columns, strict=True)):
-            text = clip(_shown(value, unit), cell - 1)
-            row.put_right(cell * (index + 1), text, paint(DIM if value is None else TEXT))
+    def _row(self, row: Line, values: tuple[Cell, ...], edges: list[tuple[int, int]]) -> None:
+        for value, (_, unit), (start, end) in zip(values, self.table.columns, edges, strict=True):
+            style = paint(DIM if value is None else NOTE if unit == "sign" else TEXT)
+            _put(row, unit, start, end, _shown(value, unit), style)
 
     @property
     def has_focus_within(self) -> bool:
@@ -81,8 +134,11 @@ class Cells(Canvas):
 
 
 class TablePanel(Panel, can_focus=True):
+    """Shows the page's ``WHICH`` table; Enter, or a click on the chosen row, posts what the row opens."""
+
     TITLE = "Table"
     ORDER = 101
+    WHICH: ClassVar[str] = "table"
     SLOT = "page"
     READS = ("page",)
     HELP = "Arrow keys move, < and > choose the column it is sorted by, ~ turns the order round."
@@ -94,15 +150,40 @@ class TablePanel(Panel, can_focus=True):
         Binding("less_than_sign", "sort(-1)", "Sort by the column before", show=False),
         Binding("greater_than_sign", "sort(1)", "Sort by the next column", show=False),
         Binding("tilde", "turn", "Turn the order round", show=False),
+        Binding("home", "move(-9999)", "First", show=False),
+        Binding("end", "move(9999)", "Last", show=False),
+        Binding("enter", "choose", "Open", show=False),
     ]
+
+    class Chosen(Message):
+        """Somebody wants to open a row."""
+
+        def __init__(self, key: str, row: tuple[Cell, ...], which: str) -> None:
+            super().__init__()
+            self.key, self.row, self.which = key, row, which
 
     def compose(self) -> ComposeResult:
         yield Cells()
 
     def show(self, view: View) -> None:
         cells = self.query_one(Cells)
-        cells.table = (view.page.table if view.page else None) or Table()
+        cells.table = getattr(view.page, self.WHICH, None) or Table()
         cells.redraw()
+
+    def action_choose(self) -> None:
+        """Say what the row under the cursor opens; where rows open nothing, nothing happens."""
+        chosen = self.query_one(Cells).chosen
+        if chosen is not None:
+            self.post_message(self.Chosen(*chosen, self.WHICH))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click chooses the row, a click on the chosen row opens it; on a heading it sorts."""
+        cells = self.query_one(Cells)
+        offset = event.get_content_offset(cells)
+        if offset is None:
+            return
+        if cells.point_at(offset.x, offset.y):
+            self.action_choose()
 
     def action_move(self, rows: int) -> None:
         """Move the cursor."""
@@ -129,6 +210,25 @@ class TablePanel(Panel, can_focus=True):
     def on_blur(self) -> None:
         """The cursor hides."""
         self.query_one(Cells).redraw()
+
+
+class BesideTable(TablePanel):
+    """The second table of a screen that has two."""
+
+    ORDER = 103
+    WHICH = "beside"
+
+    @classmethod
+    def name_of(cls) -> str:
+        return cls.WHICH
+
+
+def _put(row: Line, unit: str, start: int, end: int, text: str, style: Style) -> None:
+    """Words at the left of their column, numbers at its right."""
+    if unit in ("text", "sign"):
+        row.put(start, clip(text, end - start - (1 if unit == "text" else 0)), style)
+    else:
+        row.put_right(end - 1, clip(text, end - start - 1), style)
 
 
 def _key(value: Cell) -> tuple[int, float, str]:

@@ -56,6 +56,13 @@ class FindingsPanel(Panel):
             super().__init__()
             self.finding = finding
 
+    class Picked(Message):
+        """Somebody moved to another finding."""
+
+        def __init__(self, finding: Finding) -> None:
+            super().__init__()
+            self.finding = finding
+
     def __init__(self) -> None:
         super().__init__()
         self.findings: tuple[Finding, ...] = ()
@@ -109,7 +116,9 @@ class FindingsPanel(Panel):
     def on_finding_list_moved(self, event: FindingList.Moved) -> None:
         """Stay with what somebody chose."""
         event.stop()
-        self._picked = self.chosen.id if self.chosen else ""
+        if self.chosen is not None:
+            self._picked = self.chosen.id
+            self.post_message(self.Picked(self.chosen))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another finding: its text, from its top."""

@@ -47,7 +47,7 @@ class LayersPanel(Panel, can_focus=True):
 
     def action_cursor(self, columns: int) -> None:
         """Move the reading cursor in time."""
-        self.post_message(self.CursorMoved(columns))
+        self.move_cursor(columns)
 
     def action_layer(self, rows: int) -> None:
         """Move the reading cursor to another layer."""
@@ -55,7 +55,7 @@ class LayersPanel(Panel, can_focus=True):
         if chart.cells is None or isinstance(chart.cells.rows, Missing):
             return
         if chart.cursor_s is None:
-            self.post_message(self.CursorMoved(0))
+            self.move_cursor(0)
         last = len(chart.bands(len(chart.cells.rows), chart.size.height - 2)) - 1
         chart.cursor_band = min(max(chart.cursor_band + rows, 0), last)
         chart.redraw()

@@ -39,7 +39,8 @@ class TargetLine(Canvas):
         compared = comparison_of(view)
         room = right - 10
         place = view.target if "://" in view.target else PurePath(view.target).name
-        target = " · ".join(part for part in (place, *named(view.tags)) if part)
+        only = f"replica {view.only} alone (Esc: all)" if view.only else ""
+        target = " · ".join(part for part in (only, place, *named(view.tags)) if part)
         if len(target) + len(compared) + 3 <= room:
             row.put_right(right, compared, paint(TEXT))
             room -= len(compared) + 3
@@ -58,7 +59,20 @@ class TargetPanel(Panel):
     TITLE = "Target"
     ORDER = 0
     SLOT = "top"
-    READS = ("target", "now_s", "alive", "paused", "recording", "ended", "stale_s", "segments", "tags", "kind")
+    READS = (
+        "target",
+        "now_s",
+        "alive",
+        "paused",
+        "recording",
+        "ended",
+        "stale_s",
+        "segments",
+        "tags",
+        "kind",
+        "past",
+        "only",
+    )
 
     def compose(self) -> ComposeResult:
         yield TargetLine()
@@ -72,7 +86,7 @@ class TargetPanel(Panel):
 def state_of(view: View) -> tuple[str, str]:
     """The word for how the source is doing, and its colour."""
     if view.paused:
-        return "‖ paused", NOTE
+        return ("‖ in the past" if view.past else "‖ paused"), NOTE
     if view.ended:
         return ("■ end of recording" if view.kind in ("recording", "series") else "■ ended"), NOTE
     if not view.alive:

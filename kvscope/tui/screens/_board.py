@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical
-from textual.screen import Screen
+from textual.containers import Container, Horizontal, Vertical
 from textual.widgets import Footer
 
-from kvscope.tui.palette import BRIGHT, FAINT, FIRST, paint
+from kvscope.tui.palette import BRIGHT, DIM, FIRST, paint
 from kvscope.tui.panels._base import Panel
 from kvscope.tui.panels._chart import ChartPanel
 from kvscope.tui.panels._facts import FactsPanel
-from kvscope.tui.panels._table import TablePanel
+from kvscope.tui.panels._table import BesideTable, TablePanel
 from kvscope.tui.panels.target import TargetPanel
 from kvscope.tui.panels.verdict import VerdictPanel
+from kvscope.tui.screens._reading import Reading
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import View
+
+if TYPE_CHECKING:
+    from kvscope.tui.ordering import Ordering
 
 
 class BoardChart(ChartPanel):
@@ -38,23 +42,34 @@ class Bar(Canvas):
     def __init__(self, chosen: str) -> None:
         super().__init__(id="screens")
         self.chosen = chosen
+        self._places: list[tuple[int, int, str]] = []
 
     def draw(self, width: int, height: int) -> list[Line]:
         from kvscope.tui.screens import discover
 
+        self._places.clear()
         row, x = Line(width), 1
-        short = width < 110
-        for key, title, name in (("Esc", "Overview", ""), *((one.KEY, one.TITLE, one.name_of()) for one in discover())):
+        boards = ((one.KEY, one.TITLE, one.name_of()) for one in discover())
+        entries = (("Esc", "" if width < 90 else "Overview", ""), *boards)
+        gap = 2 if width < 130 else 3
+        for key, title, name in entries:
             here = name == self.chosen
-            letter = short and title.startswith(key)
-            at = x if letter else x + len(key) + 1
-            row.put(at, title, paint(BRIGHT if here else FAINT, bold=here))
+            letter = title.startswith(key)
+            at = x if letter else x + len(key) + (1 if title else 0)
+            row.put(at, title, paint(BRIGHT if here else DIM, bold=here))
             row.put(x, key, paint(FIRST, bold=True))
-            x = at + len(title) + 2
+            self._places.append((x, at + len(title), name))
+            x = at + len(title) + gap
         return [row]
 
+    def on_click(self, event: events.Click) -> None:
+        """A click opens the screen whose name it is on."""
+        name = next((name for start, end, name in self._places if start <= event.x < end), None)
+        if name is not None and name != self.chosen:
+            self.app.action_board(name) if name else self.app.action_close_board()  # type: ignore[attr-defined]
 
-class Board(Screen[None]):
+
+class Board(Reading):
     """A file of this folder with one of these in it is a screen: on its key, in the bar, in the palette."""
 
     TITLE: ClassVar[str]
@@ -63,9 +78,15 @@ class Board(Screen[None]):
     HELP: ClassVar[str] = ""
     TABLE: ClassVar[str] = ""
     """Title of the table, where there is one."""
+    BESIDE: ClassVar[str] = ""
+    """Title of the second table."""
+    STACKED: ClassVar[bool] = False
+    """On a narrow terminal the panels stand beneath each other instead of in two columns."""
+    OPENS: ClassVar[bool] = False
+    """Rows of the table can be opened, and Escape closes what is."""
     PANELS: ClassVar[tuple[type[Panel], ...]]
     """Beside each other; a table stands beneath them in full width."""
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Overview", id="back")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Overview", id="back", show=False)]
 
     @classmethod
     def name_of(cls) -> str:
@@ -74,8 +95,6 @@ class Board(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__(classes="board")
-        self.cursor_s: float | None = None
-        self.view: View | None = None
 
     def compose(self) -> ComposeResult:
         above = [panel() for panel in self.PANELS if not issubclass(panel, TablePanel)]
@@ -85,24 +104,36 @@ class Board(Screen[None]):
             yield Bar(self.name_of())
             with Container(id="board-body"):
                 yield from above
-            yield from (panel() for panel in self.PANELS if issubclass(panel, TablePanel))
+            with Horizontal(id="tables"):
+                yield from (panel() for panel in self.PANELS if issubclass(panel, TablePanel))
             yield Footer(compact=True)
 
     def on_mount(self) -> None:
         for facts in self.query(FactsPanel):
             facts.border_title = f"{self.TITLE} in numbers"
         for table in self.query(TablePanel):
-            table.border_title = self.TABLE
+            table.border_title = self.TABLE if table.WHICH == "table" else self.BESIDE
         for panel in self.query(Panel):
             if panel.can_focus:
                 panel.focus()
         self.on_resize()
 
+    @property
+    def ordering(self) -> Ordering:
+        """The application, as the one that takes orders."""
+        return cast("Ordering", self.app)
+
+    def open(self, about: str) -> None:
+        """From the next view on, what of this screen is opened."""
+        self.ordering.order(lambda: self.ordering.session.look(f"{self.name_of()}/{about}"))
+
     def on_resize(self) -> None:
         """Fewer columns where there is no room for three; then everything is drawn again."""
         width, body = self.app.size.width, self.query_one("#board-body", Container)
-        count = len(body.query(Panel))
-        columns = max(min(count, 3 if width >= 120 else 2), 1)
+        self.set_class(width < 120, "-narrow")
+        self.query_one("#tables").display = any(issubclass(panel, TablePanel) for panel in self.PANELS)
+        count = len([panel for panel in body.query(Panel) if panel.parent is body])
+        columns = max(min(count, 3 if width >= 120 else 1 if self.STACKED else 2), 1)
         body.styles.grid_size_columns = columns
         body.styles.height = "2fr" if count > 2 and columns == 2 else "1fr"
         for facts in self.query(FactsPanel):
@@ -120,31 +151,24 @@ class Board(Screen[None]):
             self.receive(self.view)
 
     def receive(self, view: View) -> None:
-        """Hand every panel the new view; one made for another screen is passed over."""
+        """Hand every panel the new view; one made for another screen is passed over.
+
+        A second table takes room only while it has something to say.
+        """
         if view.page is None or view.page.name != self.name_of():
             return
         self.view = view
+        for table in self.query(BesideTable):
+            table.display = view.page.beside is not None
         for panel in self.query(Panel):
             panel.receive(view)
 
-    def on_panel_cursor_moved(self, event: Panel.CursorMoved) -> None:
-        """One reading cursor for all charts of the screen."""
-        event.stop()
-        if self.view is None:
-            return
-        start, end = self.view.window
-        at = end if self.cursor_s is None else self.cursor_s
-        self.cursor_s = (
-            None if event.columns is None else min(max(at + event.columns * (end - start) / 120, start), end)
-        )
-        for panel in self.query(Panel):
-            panel.point(self.cursor_s)
-
     def action_back(self) -> None:
-        """First let go of the reading cursor, then back to the overview."""
+        """First let go of the reading cursor, then of what is opened, then back to the overview."""
         if self.cursor_s is not None:
-            self.cursor_s = None
-            for panel in self.query(Panel):
-                panel.point(None)
+            self.point(None)
+            return
+        if self.view is not None and self.view.page is not None and self.view.page.about and self.OPENS:
+            self.open("")
             return
         self.app.action_close_board()  # type: ignore[attr-defined]

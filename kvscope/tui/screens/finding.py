@@ -15,6 +15,7 @@ from textual.widgets import Footer, Static
 from kvscope.finding import Finding
 from kvscope.tui.finding_text import full, one_line
 from kvscope.tui.panels._chart import charts_for
+from kvscope.tui.panels._judged import pictures_of
 from kvscope.tui.widgets.line_chart import LineChart, Picture
 from kvscope.view import View
 
@@ -27,6 +28,7 @@ class FindingScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", id="back"),
         Binding("enter", "back", "Back", show=False),
+        Binding("c", "turn", "Next chart", id="finding.chart"),
         Binding("j", "scroll(1)", "Down", show=False),
         Binding("k", "scroll(-1)", "Up", show=False),
     ]
@@ -34,6 +36,7 @@ class FindingScreen(Screen[None]):
     def __init__(self, finding: Finding, view: View) -> None:
         super().__init__()
         self.finding, self.view = finding, view
+        self._first = 0
 
     def compose(self) -> ComposeResult:
         yield Static(id="finding-title")
@@ -56,16 +59,22 @@ class FindingScreen(Screen[None]):
         """The same finding in a newer view."""
         self.view = view
         newer = next((finding for finding in view.findings if finding.id == self.finding.id), self.finding)
-        changed, self.finding = newer != self.finding, newer
+        shown = sum(chart.display for chart in self.query(LineChart))
+        changed, self.finding = newer != self.finding or shown != len(self._pictures()), newer
         if changed:
             self._place()
         else:
             self._draw()
 
     def _pictures(self) -> tuple[Picture, ...]:
+        """The judged signals' own charts once they are read; until then the lines that stand for them."""
+        room = _CHARTS if self.has_class("-beside") else max(min(self.size.width // 50, _CHARTS), 1)
+        page = self.view.page
+        if page is not None and page.about == self.finding.id:
+            known = pictures_of(self.view)
+            return tuple(known[(self._first + at) % len(known)] for at in range(min(room, len(known))))
         checks = [*self.finding.evidence, *(rival.evidence for rival in self.finding.rivals)]
         pictures = charts_for(self.view, [check.signal for check in checks])
-        room = _CHARTS if self.has_class("-beside") else min(self.size.width // 50, _CHARTS)
         return tuple(replace(one, onset_s=self.finding.onset_s) for one in pictures[:room])
 
     def _place(self) -> None:
@@ -73,7 +82,8 @@ class FindingScreen(Screen[None]):
         self.set_class(self.size.width >= 140, "-beside")
         self.query_one(Footer).show_command_palette = self.size.width >= 100
         pictures = self._pictures()
-        room = self.has_class("-beside") or self.size.height >= 32
+        self.set_class(self.size.height < 32, "-low")
+        room = self.has_class("-beside") or self.size.height >= 20
         self.query_one("#finding-charts").display = bool(pictures) and room
         for index, chart in enumerate(self.query(LineChart)):
             chart.display = index < len(pictures)
@@ -92,6 +102,11 @@ class FindingScreen(Screen[None]):
     def action_back(self) -> None:
         """To the dashboard."""
         self.dismiss()
+
+    def action_turn(self) -> None:
+        """The next of the judged signals comes first."""
+        self._first += 1
+        self._draw()
 
     def action_scroll(self, lines: int) -> None:
         """Move through the text."""

@@ -8,9 +8,16 @@ from kvscope.tui.screens._board import Board
 
 
 class FleetScreen(Board):
+    """Enter on a replica opens the overview of that replica alone."""
+
     TITLE = "Fleet"
     KEY = "F"
     ORDER = 70
     HELP = "Replicas side by side, the one that stands out named."
-    TABLE = "Replicas"
+    TABLE = "Replicas: Enter looks at one alone"
     PANELS = (FactsPanel, TablePanel)
+
+    def on_table_panel_chosen(self, event: TablePanel.Chosen) -> None:
+        """That replica alone."""
+        event.stop()
+        self.app.action_replica(event.key)  # type: ignore[attr-defined]

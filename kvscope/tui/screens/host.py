@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvscope.tui.palette import FIRST, SECOND
 from kvscope.tui.panels._facts import FactsPanel
+from kvscope.tui.panels._table import TablePanel
 from kvscope.tui.screens._board import Board, BoardChart
 
 
@@ -22,4 +23,5 @@ class HostScreen(Board):
     KEY = "H"
     ORDER = 60
     HELP = "The machine: cores, GPUs, and what of a step the host takes."
-    PANELS = (FactsPanel, HostChart, GpuChart)
+    TABLE = "GPU by GPU"
+    PANELS = (FactsPanel, HostChart, GpuChart, TablePanel)

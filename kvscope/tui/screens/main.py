@@ -8,13 +8,14 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical
-from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, paint
 from kvscope.tui.panels import discover, numbered
 from kvscope.tui.panels._base import Panel
 from kvscope.tui.panels.findings import FindingsPanel
+from kvscope.tui.screens._board import Bar
+from kvscope.tui.screens._reading import Reading
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import View
 
@@ -42,7 +43,7 @@ class Tabs(Canvas):
         return [row]
 
 
-class MainScreen(Screen[None]):
+class MainScreen(Reading):
     """Holds every panel; decides which are visible; hands each the view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -54,10 +55,8 @@ class MainScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.view: View | None = None
         self.solo = ""
         """Name of the one panel in the body, or empty for the columns of a wide screen."""
-        self.cursor_s: float | None = None
 
     def compose(self) -> ComposeResult:
         panels = [panel() for panel in discover()]
@@ -65,6 +64,7 @@ class MainScreen(Screen[None]):
         maps = [panel for panel in panels if panel.SLOT == "map"]
         with Vertical(id="dashboard"):
             yield from (panel for panel in panels if panel.SLOT == "top")
+            yield Bar("")
             yield Tabs(id="tabs")
             with Horizontal(id="body"):
                 with Container(id="story"):
@@ -145,28 +145,16 @@ class MainScreen(Screen[None]):
         self.action_panel((at + step) % len(names) + 1)
 
     def action_overview(self) -> None:
-        """First let go of the reading cursor, then of the single panel."""
+        """First let go of the reading cursor, then of the one replica, then of the single panel."""
         if self.cursor_s is not None:
-            self._point(None)
+            self.point(None)
+            return
+        if self.view is not None and self.view.only:
+            self.app.action_close_board()  # type: ignore[attr-defined]
             return
         self.solo = ""
         self.place(self.app.size.width, self.app.size.height)
         self.query_one("#findings OptionList").focus()
-
-    def on_panel_cursor_moved(self, event: Panel.CursorMoved) -> None:
-        """One reading cursor for all charts, so that they are read at the same moment."""
-        event.stop()
-        if self.view is None:
-            return
-        start, end = self.view.window
-        step = (end - start) / 120
-        at = end if self.cursor_s is None else self.cursor_s
-        self._point(None if event.columns is None else min(max(at + event.columns * step, start), end))
-
-    def _point(self, time_s: float | None) -> None:
-        self.cursor_s = time_s
-        for panel in self.query(Panel):
-            panel.point(time_s)
 
     @property
     def findings(self) -> FindingsPanel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kvscope.tui.palette import FIRST, NOTE, SECOND
 from kvscope.tui.panels._facts import FactsPanel
 from kvscope.tui.panels._table import TablePanel
+from kvscope.tui.panels._wholes import WholesPanel
 from kvscope.tui.screens._board import Board, BoardChart
 
 
@@ -24,4 +25,4 @@ class MemoryScreen(Board):
     ORDER = 40
     HELP = "The pool: held, filled, wasted, and what admission believes against what is measured."
     TABLE = "By length of request"
-    PANELS = (FactsPanel, PoolChart, TokenChart, TablePanel)
+    PANELS = (FactsPanel, WholesPanel, PoolChart, TokenChart, TablePanel)

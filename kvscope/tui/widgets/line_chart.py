@@ -9,7 +9,7 @@ from rich.style import Style
 
 from kvscope.signals.reading import Missing
 from kvscope.tui.format import Scale, scale_for
-from kvscope.tui.palette import BRIGHT, DIM, FAINT, LINE, TARGET, TEXT, paint
+from kvscope.tui.palette import BAND, BRIGHT, DIM, FAINT, LINE, NOTE, TARGET, TEXT, over, paint
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import TimeAxis, notice
 from kvscope.view import Span, Trend
@@ -36,6 +36,8 @@ class Picture:
     spans: tuple[Span, ...] = ()
     cursor_s: float | None = None
     onset_s: float | None = None
+    past: bool = False
+    """The window ends before the newest sample."""
 
 
 class LineChart(Canvas):
@@ -71,19 +73,26 @@ class LineChart(Canvas):
         axis.draw_spans(rows, self.picture.spans, 1, bottom)
         self._levels(plot, known)
         for curve in known:
-            plot.line(curve)
+            plot.line(curve.trend.ghost, curve.trend.bin_s, paint(FAINT))
+        for curve in known:
+            if not isinstance(curve.trend.points, Missing):
+                plot.line(curve.trend.points, curve.trend.bin_s, paint(curve.colour))
         axis.draw_names(rows, self.picture.spans, 1, bottom)
+        for curve in known:
+            plot.band(curve)
         if self.picture.onset_s is not None:
             axis.draw_onset(rows, self.picture.onset_s, 1, bottom)
         if self.picture.cursor_s is not None:
             axis.draw_cursor(rows, self.picture.cursor_s, 1, bottom)
         if bottom < height:
-            axis.draw_times(rows[bottom])
+            axis.draw_times(rows[bottom], self.picture.past)
         return rows
 
     def _fit(self, known: list[Curve]) -> Scale:
         values = [value for curve in known for _, value in curve.trend.points]  # type: ignore[union-attr]
-        values += [level for curve in known for level in (curve.trend.target, curve.trend.baseline) if level]
+        for trend in (curve.trend for curve in known):
+            values += [level for level in (trend.target, trend.baseline, *(trend.band or ())) if level]
+            values += [value for _, value in trend.ghost]
         top = max(max(values), 1e-12)
         unit = known[0].trend.unit
         if top > self._top or top < self._top * 0.45:
@@ -162,17 +171,37 @@ class _Plot:
     def level(self, value: float, char: str, style: Style) -> None:
         """A horizontal rule at ``value``, beneath the curves."""
         y = self.bottom - 1 - self._dot(value) // 4
-        self.rows[y].put(self.axis.left, char * self.axis.width, style)
+        for x in range(self.axis.left, self.axis.left + self.axis.width):
+            if self.rows[y].chars[x] == " ":
+                self.rows[y].put(x, char, style)
 
-    def line(self, curve: Curve) -> None:
-        """Join neighbouring points; a hole in the data stays a hole."""
-        points = curve.trend.points
-        if isinstance(points, Missing):
+    def band(self, curve: Curve) -> None:
+        """Shade the values at which the check says yes, and rule its edge, which says it without colour."""
+        if curve.trend.band is None:
             return
-        style, last = paint(curve.colour), None
+        low, high = curve.trend.band
+        upper = self.top if high is None else self.bottom - 1 - self._dot(high) // 4
+        lower = self.bottom - 1 if low is None else self.bottom - 1 - self._dot(low) // 4
+        left, right = self.axis.left, self.axis.left + self.axis.width
+        for edge, y, inward in ((low, lower, "▲ fires"), (high, upper, "▼ fires")):
+            if edge is None or not self.top <= y < self.bottom:
+                continue
+            for x in range(left, right):
+                if self.rows[y].chars[x] in " ┊╌":
+                    self.rows[y].put(x, "┈", paint(NOTE))
+            free = "".join(self.rows[y].chars[right - len(inward) : right]).strip("┈")
+            if not free:
+                self.rows[y].put_right(right, inward, paint(NOTE))
+        for y in range(max(upper, self.top), min(lower, self.bottom - 1) + 1):
+            styles = self.rows[y].styles
+            styles[left:right] = [over(style, BAND) for style in styles[left:right]]
+
+    def line(self, points: tuple[tuple[float, float], ...], bin_s: float, style: Style) -> None:
+        """Join neighbouring points; a hole in the data stays a hole."""
+        last = None
         for time_s, value in points:
             x, y = self.axis.dot(time_s), self._dot(value)
-            if last is not None and time_s - last[2] <= 2.6 * curve.trend.bin_s:
+            if last is not None and time_s - last[2] <= 2.6 * bin_s:
                 self._join(last[0], last[1], x, y, style)
             else:
                 self._set(x, y, style)

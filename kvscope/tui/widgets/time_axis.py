@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from kvscope.signals.reading import Missing
 from kvscope.tui.format import clip, duration
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, LINE, NOTE, TEXT, paint
@@ -65,15 +67,16 @@ class TimeAxis:
             rows[bottom - 1].put(column, "▲", paint(NOTE, bold=True))
             rows[bottom - 1].put(column + 2, "began", paint(NOTE))
 
-    def draw_times(self, row: Line) -> None:
-        """Ages from the left edge to now."""
+    def draw_times(self, row: Line, past: bool = False) -> None:
+        """Ages from the left edge to now, or to the moment in the ``past`` that is shown."""
         right = self.left + self.width
         span = self.end_s - self.start_s
         row.put(self.left, f"−{duration(span)}", paint(FAINT))
         if self.width >= 30:
             middle = f"−{duration(span / 2)}"
             row.put(self.left + (self.width - len(middle)) // 2, middle, paint(FAINT))
-        row.put_right(right, "now", paint(FAINT))
+        shown = time.strftime("%H:%M:%S", time.localtime(self.end_s)) if past else "now"
+        row.put_right(right, shown, paint(NOTE if past else FAINT))
 
 
 def notice(rows: list[Line], missing: Missing | None) -> None:
