@@ -19,15 +19,16 @@ from typing import Any
 import numba
 import torch
 
+from engine import devices
 from engine import settings as settings_module
+from engine.devices._base import TIMED_EVERY
 from engine.exposition import latency_histograms, render
-from engine.geometry import FLOAT_BYTES
+from engine.geometry import DTYPES
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import KnobError
 from engine.llm import Engine
 from engine.memory import keep_freed_memory
 from engine.model import ModelConfig
-from engine.packing import pack
 from engine.recall import task
 from engine.scheduler import check_fits
 from engine.server import Command, Server
@@ -52,9 +53,11 @@ class Process:
         keep_freed_memory()
         torch.set_num_threads(settings.threads)
         numba.set_num_threads(min(settings.threads, numba.config.NUMBA_NUM_THREADS))
-        self.loaded = loaded = open_model(settings.model, settings.device)
-        pack(loaded.model)
-        self.settings = settings = replace(settings, max_context=longest(settings, loaded.config))
+        device = devices.get(settings.device, settings.dtype)
+        self.loaded = loaded = open_model(settings.model, str(device.device))
+        loaded.model.to(device.dtype)
+        device.prepare(loaded.model)
+        self.settings = settings = replace(settings, max_context=longest(settings, loaded.config, device.precision))
         self.engine = Engine(
             loaded.config,
             loaded.model,
@@ -62,6 +65,7 @@ class Process:
             pool_bytes=settings.pool_bytes,
             max_context=settings.max_context,
             block_tokens=settings.block_tokens,
+            device=device,
         )
         self.engine.warm_up()
         self.load = self._load(settings.load)
@@ -72,8 +76,8 @@ class Process:
             "engine": "kvscope-engine",
             "version": __version__,
             "model": loaded.name,
-            "device": settings.device,
-            "dtype": "float32",
+            "device": device.name,
+            "dtype": device.precision,
         }
         self.histograms = latency_histograms()
         self.ring: RingWriter | None
@@ -109,6 +113,7 @@ class Process:
             **self.info,
             "launcher": {"pid": parent, "start_ticks": process_start_ticks(parent)},
             "geometry": {"layers": self.engine.config.layers, "block_tokens": self.settings.block_tokens},
+            "phases_every": TIMED_EVERY if self.engine.runner is not None else 1,
             "tags": self.tags(),
             "load": self.settings.load.as_text(),
         }
@@ -199,12 +204,12 @@ class Process:
             self.ring.close()
 
 
-def longest(settings: Settings, config: ModelConfig) -> int:
+def longest(settings: Settings, config: ModelConfig, dtype: str = "float32") -> int:
     """Tokens of the longest request to take: what was asked for, or all that both model and pool can hold.
 
     ValueError when more is asked for than they can: such a request would wait for ever.
     """
-    bytes_per_token = 2 * config.layers * config.kv_heads * config.head_dim * FLOAT_BYTES
+    bytes_per_token = 2 * config.layers * config.kv_heads * config.head_dim * DTYPES[dtype]
     blocks = settings.pool_bytes // (bytes_per_token * settings.block_tokens)
     fits = min(config.max_context, blocks * settings.block_tokens - 1)
     if settings.max_context > fits:

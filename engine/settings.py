@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from engine.knobs import KnobError, Knobs
 from engine.workload import PREFIX, Load
 
-DEVICES = ("cpu",)
-"""Where the KV cache can lie."""
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -32,6 +29,7 @@ class Settings:
     stdin_guard: bool
     model: str = "shipped"
     device: str = "cpu"
+    dtype: str = "auto"
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -39,7 +37,8 @@ def parse(argv: Sequence[str]) -> Settings:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob, or load.NAME")
     parser.add_argument("--model", default="shipped", help="shipped, smollm2, random:SHAPE, a .gguf file, a directory")
-    parser.add_argument("--device", default="cpu", help="device of the model and its KV: cpu")
+    parser.add_argument("--device", default="cpu", help="of the model and its KV: cpu, cuda, any of torch's")
+    parser.add_argument("--dtype", default="auto", help="auto (the device's own), float32, bfloat16")
     parser.add_argument("--pool-mib", type=int, default=768, help="KV pool in MiB")
     parser.add_argument("--block-tokens", type=int, default=32, help="tokens per block")
     parser.add_argument("--max-context", type=int, default=0, help="longest request in tokens (0: what fits)")
@@ -49,8 +48,6 @@ def parse(argv: Sequence[str]) -> Settings:
     parser.add_argument("--no-probes", action="store_true", help="write no flight recorder")
     parser.add_argument("--stdin-guard", action="store_true", help="end when standard input closes")
     options = parser.parse_args(argv)
-    if options.device not in DEVICES:
-        raise ValueError(f"device {options.device!r}: expected {' or '.join(DEVICES)}")
     knobs, load = apply(Knobs(), Load(), pairs(options.set))
     return Settings(
         knobs,
@@ -65,6 +62,7 @@ def parse(argv: Sequence[str]) -> Settings:
         options.stdin_guard,
         options.model,
         options.device,
+        options.dtype,
     )
 
 

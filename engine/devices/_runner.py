@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from engine.devices._base import Batch, Device, Traffics
+from engine.devices._base import TIMED_EVERY, Batch, Device, Traffics
 from engine.devices._cache import DeviceCache
 from engine.devices._clock import Clock, Timeline
 from engine.devices._link import send
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from engine.llm import Engine, StepTimes
     from engine.request import Request
 
-TIMED_EVERY = 32
-"""Decode steps from one that runs in phases to the next."""
 SLOTS = 4096
 
 
