@@ -58,6 +58,9 @@ class Parser(Generic[T]):
             head, brace, tail = line.rpartition("} ")
             if not brace:
                 head, _, tail = line.partition(" ")
+                if "{" in head:
+                    # Labels without an end, or no space after them: in front of the space stands no series' own text.
+                    head, tail = line, ""
             try:
                 found = memo[head]
                 if found is not None:

@@ -33,6 +33,12 @@ def test_a_real_page_reads_as_the_reference_parser_reads_it() -> None:
     assert ours == theirs
 
 
+def test_labels_without_an_end_are_no_sample_even_of_a_series_that_was_seen() -> None:
+    parser = Parser(lambda name, labels: (name, labels))
+    assert len(parser.parse('a{b="c"} 1\na{b="c" 2\n').rows) == 1
+    assert parser.parse('a{b="c" 2\n').bad_lines == 1
+
+
 def test_a_second_page_reads_like_the_first_one() -> None:
     parser = Parser(lambda name, labels: (name, labels))
     text = PAGE.read_text()
