@@ -5,18 +5,12 @@ The engine measures it in a process of its own, `python -m engine.kernel_table`;
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import subprocess
-import sys
-import tempfile
-import time
 from typing import TYPE_CHECKING, Any
 
+from kvscope.bench._engine_module import run_module
 from kvscope.bench.result.quantity import Quantity
 from kvscope.bench.result.result import Result, Table
-from kvscope.errors import SourceError, UsageError, nearest
-from kvscope.sources.builtin import environment
+from kvscope.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +19,6 @@ MODULE = "engine.kernel_table"
 DEVICES = ("cpu",)
 COLUMNS = ("path", "batch", "context", "kept", "form", "ms", "gb_per_s", "share")
 UNITS = ("", "", "", "ratio", "", "", "", "ratio")
-NEEDS = ("torch", "numba", "engine")
 
 
 def check_device(name: str) -> None:
@@ -39,24 +32,8 @@ def check_device(name: str) -> None:
 
 def measure(contexts: Sequence[int], batches: Sequence[int], rounds: int, tick: Callable[[float], None]) -> Result:
     """Run the engine's measurement and wait for it; UsageError where the engine is not installed, SourceError."""
-    if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
-        raise UsageError(f"the kernels need {', '.join(missing)}: pip install 'kvscope[engine]'")
     words = ["--rounds", str(rounds), "--contexts", *map(str, contexts), "--batches", *map(str, batches)]
-    started = time.monotonic()
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as log:
-        command = [sys.executable, "-m", MODULE, *words]
-        with subprocess.Popen(command, stdout=said, stderr=log, env=environment()) as child:
-            try:
-                while child.poll() is None:
-                    tick(time.monotonic() - started)
-                    time.sleep(0.1)
-            except BaseException:
-                child.kill()
-                raise
-        said.seek(0), log.seek(0)
-        if child.returncode:
-            raise SourceError(f"{MODULE}: {(log.read().strip() or 'it said nothing').splitlines()[-1]}")
-        return result_of(json.load(said))
+    return result_of(run_module(MODULE, words, tick))
 
 
 def result_of(found: Mapping[str, Any]) -> Result:
