@@ -74,8 +74,10 @@ class Runner:
     def warm_up(self) -> None:
         """Compile and capture what the present settings will run, for every batch size they allow."""
         mode = self.modes.now()
+        if not self.device.graphs:
+            return
         self._warm_prefill(mode)
-        if self.device.graphs and not mode.careful:
+        if not mode.careful:
             for bucket in BUCKETS:
                 if bucket <= bucket_for(min(self.engine.knobs.max_running, BUCKETS[-1])):
                     self._captured(mode, self.modes.batch(bucket))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from engine.kernels._cuda.timing import replayed
 from tests.bench.gpu_rivals import flex_call, sdpa_grouped
 from tests.bench.gpu_shapes import KEPT, TOKENS, Arena
 from tests.bench.gpu_sweep import least_for, page_bytes
-from tests.bench.gpu_timing import replayed
 
 SHAPES = ((8, 16384), (8, 65536))
 

@@ -15,10 +15,10 @@ import triton.language as tl
 from engine.kernels._cuda.attend import Launch, attend
 from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.select import Choice
+from engine.kernels._cuda.timing import copy_bandwidth, replayed, sets_for
 from engine.kernels._cuda.worklist import WorkList
 from tests.bench.gpu_rivals import sdpa_folded, sdpa_grouped
 from tests.bench.gpu_shapes import TOKENS, Arena, Set, make_sets
-from tests.bench.gpu_timing import copy_bandwidth, replayed, sets_for
 from tests.bench.gpu_variants import CHOICES, CUTS, MIXES, SCALE, alternating, attention, cut, selection
 
 SHAPES = [(batch, context) for batch in (1, 8, 64) for context in (2048, 16384, 65536)]

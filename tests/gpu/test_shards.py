@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,3 +59,28 @@ def test_ranks_through_nccl_agree_with_one(ranks: int, tmp_path: Path, monkeypat
         assert one["memory_balance"] <= 1.02, cell
         if cell["partition"] in ("contiguous", "round_robin"):
             assert one["bits_in_parts"], cell
+
+
+def test_a_killed_rank_ends_the_others_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if GPUS < 2:
+        pytest.skip("needs 2 GPUs")
+    from engine.shards.launch import Launcher, RankLostError
+    from probes.ring_reader import RingReader
+
+    monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))
+    cell = {"partition": "round_robin", **SHAPE, "steps": 3}
+    told: list[Any] = []
+    started: list[float] = []
+
+    def hear(fact: Mapping[str, Any]) -> None:
+        told.append(fact)
+        if "found" in fact and not started:
+            os.kill(told[0]["ready"]["pids"][1], signal.SIGKILL)
+            started.append(time.monotonic())
+
+    launcher = Launcher(2, "cuda", [cell, {**cell, "seconds": 60}], hear, timeout_s=60)
+    with pytest.raises(RankLostError, match=r"rank 1 of 2 .* was killed by SIGKILL"):
+        launcher.run()
+    assert time.monotonic() - started[0] < 10
+    for path in told[0]["ready"]["rings"]:
+        assert RingReader(Path(path)).steps()
