@@ -13,7 +13,8 @@ from engine.shards.shape import Shape
 @dataclass(frozen=True)
 class Cell:
     """`pages` False makes no keys and values but mean keys, for the balance of selection. `seconds`: at least so long.
-    `graph` False times a GPU's steps launch by launch. `check` also computes everything on one rank and says how far the results are from that.
+    `graph` False times a GPU's steps launch by launch. `check` also computes everything on one rank and says how far
+    the results are from that.
 
     Raises TypeError for an unknown name, ValueError for what a shape cannot be.
     """

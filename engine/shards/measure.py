@@ -54,22 +54,22 @@ def _timed(cell: Cell, dealt: Dealt, group: Group, recorder: RankRecorder | None
         step.run(queries[0])
     if recorder is not None:
         recorder.start(cell, kv_bytes)
-    graph_s = None
+    phases: dict[str, float] = {}
     if group.device != "cpu" and cell.graph:
-        from engine.shards.replay import replayed
+        from engine.shards.replay import replayed_phases
 
-        graph_s = replayed(lambda: step.run(queries[0]), group, cell.steps)
+        phases = replayed_phases(step, queries[0], cell.steps)
     rows, draws = _steps(cell, step, queries, recorder)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    own = [graph_s if graph_s is not None else median(columns["step"]), *(median(columns[n]) for n in SPENT)]
-    everyones = group.told([*own, columns["sent"][-1], float(kv_bytes)]).T.tolist()
-    names = ("step_s", *(f"{name}_s" for name in SPENT), "sent_bytes", "kv_bytes")
+    own = {name: median(columns[name]) for name in ("step", *SPENT)} | phases
+    everyones = group.told([*own.values(), columns["sent"][-1], float(kv_bytes)]).T.tolist()
+    names = (*(f"{name}_s" for name in own), "sent_bytes", "kv_bytes")
     by_rank = dict(zip(names, everyones, strict=True))
     # A step has ended when it has on every rank.
-    spread = sorted(max(row) for row in zip(*columns["steps"], strict=True)) if graph_s is None else by_rank["step_s"]
+    slowest = median(max(row) for row in columns["steps"])
     return {
-        "step_s": median(spread) if graph_s is None else max(spread),
-        "graph": graph_s is not None,
+        "step_s": max(by_rank["step_s"]) if phases else slowest,
+        "graph": bool(phases),
         "by_rank": by_rank,
         "memory_balance": max(by_rank["kv_bytes"]) * group.size / sum(by_rank["kv_bytes"]),
         "selected": asdict(draws),

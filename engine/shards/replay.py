@@ -8,9 +8,26 @@ from statistics import median
 import torch
 
 from engine.shards.group import Group
+from engine.shards.step import Step
 
 AT_ONCE = 4
 REPLAYS = "replays"
+
+
+def replayed_phases(step: Step, queries: list[torch.Tensor], times: int) -> dict[str, float]:
+    """Seconds of a step, and of its phases by leaving them out: without exchanges, and then without choosing.
+
+    `exchange` is what the exchanges add, waiting included: it cannot be told apart inside a graph.
+    """
+    group = step.group
+    run = lambda: step.run(queries)  # noqa: E731
+    whole = replayed(run, group, times)
+    group.muted = True
+    own = replayed(run, group, times)
+    step.frozen = True
+    attend = replayed(run, group, times)
+    group.muted = step.frozen = False
+    return {"step": whole, "index": max(0.0, own - attend), "attend": attend, "exchange": max(0.0, whole - own)}
 
 
 def replayed(run: Callable[[], object], group: Group, times: int) -> float:

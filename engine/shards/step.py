@@ -17,12 +17,16 @@ INDEX, ATTEND = "index", "attend"
 
 @dataclass
 class Step:
-    """`parts`, one a layer, None where a rank has none of it. Time is kept by the group's clock."""
+    """`parts`, one a layer, None where a rank has none of it. Time is kept by the group's clock.
+
+    While `frozen` a device reads again what it chose last, which tells what choosing costs.
+    """
 
     dealt: Dealt
     group: Group
     parts: list[Held | None]
     operators: Operators
+    frozen: bool = False
 
     def run(self, queries: list[torch.Tensor]) -> list[torch.Tensor | None]:
         """queries [requests, q_heads, d] by layer -> results by layer, where layers are cut only this rank's own."""
@@ -40,7 +44,7 @@ class Step:
     def choose(self, q: torch.Tensor, layer: int) -> torch.Tensor | None:
         """The edge that all ranks agree on [requests, heads], None where everything is read or the choice is kept."""
         held, shape, clock = self._held(layer), self.dealt.shape, self.group.clock
-        if not shape.chooses(layer):
+        if self.frozen or not shape.chooses(layer):
             return None
         started = clock.start()
         wanted = shape.wanted_in(layer)
@@ -110,6 +114,9 @@ class Step:
             if self.parts[layer] is not None:
                 state = self._alone(q, layer).reshape(q.shape)
                 results[layer] = state
-        if rank < last:
-            self.group.send(state, rank + 1)
+        # The last stage's result is what the first needs for the next token: a step ends when it is back.
+        if last > 0:
+            self.group.send(state, (rank + 1) % self.group.size)
+        if last > 0 and rank == 0:
+            self.group.receive(torch.empty_like(state), last)
         return results

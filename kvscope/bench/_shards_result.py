@@ -79,7 +79,7 @@ def _time_table(plan: ShardsPlan, log: ShardsLog) -> Table:
                 for name in plan.partitions if ranks > 1 else (ALONE,):
                     task = Task(ranks, plan.device, time_cell(plan, name, size, kept))
                     rows.append(_time_row(task, log, alone))
-    title = "Step time (slowest rank; index, attend, exchange from steps without a graph)"
+    title = "Step time, slowest rank" + (": phases by what a step is shorter without" if plan.device == "cuda" else "")
     return Table(title, tuple(name for name, _ in TIME_COLUMNS), tuple(unit for _, unit in TIME_COLUMNS), tuple(rows))
 
 
@@ -90,7 +90,8 @@ def _time_row(task: Task, log: ShardsLog, alone: float | None) -> tuple[Cell, ..
     if found is None:
         return (*lead, *(None for _ in TIME_COLUMNS[4:]))
     by_rank, step = found["by_rank"], found["step_s"]
-    times = [max(by_rank[f"{name}_s"]) for name in ("index", "attend", "exchange", "wait")]
+    times: list[Cell] = [max(by_rank[f"{name}_s"]) for name in ("index", "attend", "exchange")]
+    times.append(None if found["graph"] else max(by_rank["wait_s"]))
     ratio = step / alone if alone else None
     return (*lead, step, ratio, *times, max(by_rank["sent_bytes"]), max(by_rank["kv_bytes"]))
 
