@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 TOKENS, WINDOW, LAYERS = 200, 64, 6
-MODELS = ("llama-3.1-8b", "qwen3-8b", "mistral-7b-v0.1", "gemma-3-27b")
+MODELS = ("llama-3.1-8b", "qwen3-8b", "mistral-7b-v0.1", "gemma-3-27b", "gpt-oss-120b")
 
 
 def small(name: str) -> dict[str, Any]:
@@ -30,6 +30,10 @@ def small(name: str) -> dict[str, Any]:
     values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
     if values.get("sliding_window"):
         values["sliding_window"] = WINDOW
+    if "layer_types" in values:
+        values["layer_types"] = values["layer_types"][:LAYERS]
+    if "num_local_experts" in values:
+        values |= {"num_local_experts": 2, "num_experts_per_tok": 1}
     heads = values["num_key_value_heads"]
     return {
         **{key: value for key, value in values.items() if key not in ("_about", "architectures", "torch_dtype")},
