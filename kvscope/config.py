@@ -14,6 +14,9 @@ from kvscope.finding import FAIL_ON
 
 FILE_NAME = "kvscope.toml"
 ENV_PREFIX = "KVSCOPE_"
+THEMES = ("dark", "light")
+KEYS = "keys"
+"""Table of the file that gives actions of the dashboard other keys: ``mark = "m"``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,15 @@ class Settings:
     fail_on: str = "likely"
     format: str = "text"
     playbooks: str = ""
+    theme: str = "dark"
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.interval <= 60.0:
             raise UsageError(f"interval is {self.interval}, expected 0.1 to 60 seconds")
         if not 0.0 < self.duration <= 86_400.0:
             raise UsageError(f"duration is {self.duration}, expected more than 0 and at most 86400 seconds")
+        if self.theme not in THEMES:
+            raise UsageError(f"theme is {self.theme!r}, expected one of {', '.join(THEMES)}")
         if self.fail_on not in FAIL_ON:
             raise UsageError(f"fail_on is {self.fail_on!r}, expected one of {', '.join(FAIL_ON)}")
 
@@ -70,12 +76,36 @@ def config_path() -> Path | None:
     return next((path for path in (Path(FILE_NAME), user / FILE_NAME) if path.is_file()), None)
 
 
+def keys() -> dict[str, str]:
+    """Return action → key, from the file's table ``[keys]``; a dot in an action's name may stand for a table in it."""
+    path = config_path()
+    return _flat(_tables(path).get(KEYS, {}), path) if path else {}
+
+
+def _flat(table: Any, path: Path, stem: str = "") -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise UsageError(f'{path}: [{KEYS}] is {table!r}, expected a table of ACTION = "KEY"')
+    found: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= _flat(value, path, f"{stem}{name}.")
+        elif isinstance(value, str):
+            found[stem + name] = value
+        else:
+            raise UsageError(f"{path}: [{KEYS}] {stem}{name} is {value!r}, expected a key's name in quotes")
+    return found
+
+
 def _read(path: Path) -> dict[str, Any]:
+    return {name: value for name, value in _tables(path).items() if name != KEYS}
+
+
+def _tables(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    known = [field.name for field in fields(Settings)]
+    known = [*(field.name for field in fields(Settings)), KEYS]
     for name in values:
         if name not in known:
             raise UsageError(f"{path}: unknown key {name!r}{nearest(name, known)}; known keys: {', '.join(known)}")

@@ -8,10 +8,12 @@ import argparse
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET and how often to look."""
     from kvscope.commands._options import add_playbooks, add_target, add_timing
+    from kvscope.commands._web import add_web
 
     add_target(parser)
     add_timing(parser, duration=False)
     add_playbooks(parser)
+    add_web(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -20,4 +22,10 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._options import settings_of
     from kvscope.sources import open_target
 
+    if options.web:
+        from kvscope.commands._web import serve
+
+        given = {"--interval": options.interval, "--playbooks": options.playbooks}
+        words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        return serve(["attach", options.target, *words], options.web_address)
     return show(open_target(options.target, machine=True), settings_of(options))

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """--headless, format, length."""
+    from kvscope.commands._web import add_web
+
     parser.add_argument("--headless", action="store_true", help="no dashboard: print the report at the end")
     parser.add_argument("--format", help="of the report: text, json or markdown (default text)")
     parser.add_argument("--act", type=float, default=10.0, metavar="S", help="seconds per act (10)")
     parser.add_argument("--threads", type=int, default=2, help="threads of the engine (2)")
+    add_web(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="also record everything into FILE")
 
 
@@ -31,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from kvscope import report
+    from kvscope.commands import _web
+    from kvscope.commands._dashboard import draw
     from kvscope.commands._options import settings_of
     from kvscope.commands._progress import waiting
     from kvscope.commands._watch import load_playbooks
@@ -41,11 +46,14 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.sources import open_target
     from kvscope.sources.builtin import BuiltinEngine
 
+    if options.web:
+        words = ["demo", "--act", str(options.act), "--threads", str(options.threads)]
+        return _web.serve(words, options.web_address)
     settings = settings_of(options)
     if options.act < 5.0:
         raise UsageError(f"--act is {options.act:g}, expected at least 5 seconds: a verdict needs that much")
     render, books = report.get(settings.format), load_playbooks(settings)
-    headless = options.headless or not sys.stdout.isatty()
+    headless = options.headless or not (sys.stdout.isatty() or _web.in_page())
     with waiting("starting the engine (the first time its kernels are compiled)") as tick:
         engine = BuiltinEngine.start(KNOBS, ("--threads", str(options.threads)), tick)
     try:
@@ -58,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             if headless:
                 print(render(_play(demo, engine, settings.interval)))
             else:
-                _show(demo, settings.interval)
+                draw(demo, settings, fastest_s=0.5)
     finally:
         engine.stop(keep_recorder=False)
     return 0
@@ -81,9 +89,3 @@ def _play(demo: Demo, engine: BuiltinEngine, interval_s: float) -> Diagnosis:
     finally:
         line.wipe()
     return demo.result()
-
-
-def _show(demo: Demo, interval_s: float) -> None:
-    from kvscope.tui import app
-
-    app.run(demo, interval_s=min(interval_s, 0.5))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import SystemCommand
@@ -16,12 +15,28 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
-from kvscope.tui.ordering import Ordering, Watched
-from kvscope.tui.palette import BAD, DIM, FIRST, GOOD, GROUND, NOTE, RAISED, TEXT
-from kvscope.tui.panels.findings import FindingsPanel
+from kvscope.errors import UsageError, nearest
+from kvscope.tui import first_run
+from kvscope.tui.navigating import Navigating
+from kvscope.tui.ordering import Watched
+from kvscope.tui.palette import (
+    BAD,
+    CHOSEN,
+    CHOSEN_AWAY,
+    DIM,
+    FAINT,
+    FIRST,
+    FOCUS,
+    GOOD,
+    GROUND,
+    LIGHT,
+    LINE,
+    NOTE,
+    RAISED,
+    TEXT,
+)
 from kvscope.tui.poller import Answered, Broken, ViewReady
 from kvscope.tui.screens import discover as discover_screens
-from kvscope.tui.screens._board import Board
 from kvscope.tui.screens.main import MainScreen
 
 _THEME = Theme(
@@ -36,8 +51,18 @@ _THEME = Theme(
     background=GROUND,
     surface=GROUND,
     panel=RAISED,
-    dark=True,
-    variables={"footer-key-foreground": FIRST, "footer-background": RAISED, "footer-description-foreground": DIM},
+    dark=not LIGHT,
+    variables={
+        "footer-key-foreground": FIRST,
+        "footer-background": RAISED,
+        "footer-description-foreground": DIM,
+        "kv-line": LINE,
+        "kv-faint": FAINT,
+        "kv-focus": FOCUS,
+        "kv-dim": DIM,
+        "kv-chosen": CHOSEN,
+        "kv-chosen-away": CHOSEN_AWAY,
+    },
 )
 
 
@@ -45,7 +70,7 @@ _LAST_POLL_S = 5.0
 """A poll under way at the end gets this long, so that a recording is finished by one thread only."""
 
 
-class KvscopeApp(Ordering):
+class KvscopeApp(Navigating):
     """Shows views; every key that changes something becomes an order to the polling thread."""
 
     TITLE = "kvscope"
@@ -66,6 +91,9 @@ class KvscopeApp(Ordering):
         Binding("v", "overlay", "Baseline under the curves", id="time.overlay", show=False),
         Binding("r", "record", "Record", id="record"),
         Binding("s", "save", "Save", id="save"),
+        Binding("w", "save('txt')", "Save as text", id="save.text", show=False),
+        Binding("J", "save('json')", "Save as JSON", id="save.json", show=False),
+        Binding("y", "copy", "Copy as text", id="copy", show=False),
         *(
             Binding(
                 one.KEY, f"board('{one.name_of()}')", f"{one.TITLE} screen", show=False, id=f"screen.{one.name_of()}"
@@ -87,39 +115,39 @@ class KvscopeApp(Ordering):
         ("Apply the experiment", "Change the built-in engine as the finding proposes, then verify", "apply"),
         ("Record or stop recording", "Write everything read into a file", "record"),
         ("Save a picture", "The screen as an SVG file", "save"),
+        ("Save as text", "The screen as a text file", "save('txt')"),
+        ("Save as JSON", "Every number of the view as JSON", "save('json')"),
+        ("Copy as text", "The screen into the clipboard", "copy"),
         ("Help", "Keys, panels, signs", "help"),
     )
 
-    def __init__(self, session: Watched, *, interval_s: float = 1.0, keymap: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] | None = None, hint: str = ""
+    ) -> None:
         super().__init__(session, interval_s)
+        self._hint = hint
         self.register_theme(_THEME)
         self.theme = "kvscope"
         self.broken: BaseException | None = None
         if keymap:
-            self.set_keymap(keymap)
+            self.set_keymap(dict(keymap))
 
     def on_mount(self) -> None:
         """The dashboard first, data as it comes."""
         self.push_screen(MainScreen())
-        self._leave_cleanly_on_signals()
+        if self._hint:
+            self.notify(self._hint, title="Welcome", timeout=20, markup=False)
+        _leave_cleanly_on_signals(self.exit)
         self.poller.start()
 
     def on_unmount(self) -> None:
         """Stop polling; a poll under way may finish."""
         self.poller.stop()
 
-    def _leave_cleanly_on_signals(self) -> None:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self.exit)
-
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette offers what the keys do."""
         for title, text, action in self._COMMANDS:
-            yield SystemCommand(title, text, getattr(self, f"action_{action}"))
+            yield SystemCommand(title, text, partial(self.run_action, f"app.{action}"))
         for board in discover_screens():
             yield SystemCommand(f"Screen: {board.TITLE}", board.HELP, partial(self.action_board, board.name_of()))
         yield SystemCommand("Screen: Overview", "Verdict, numbers, findings, charts", self.action_close_board)
@@ -145,55 +173,6 @@ class KvscopeApp(Ordering):
         self.broken = message.error
         self.exit(return_code=1)
 
-    def on_findings_panel_opened(self, message: FindingsPanel.Opened) -> None:
-        """Enter on a finding."""
-        from kvscope.tui.screens.finding import FindingScreen
-
-        if self.view is not None:
-            back = self.view.page.name if self.view.page else "overview"
-            self.push_screen(
-                FindingScreen(message.finding, self.view), lambda _: self.order(lambda: self.session.look(back))
-            )
-            self.order(lambda: self.session.look(f"diagnosis/{message.finding.id}"))
-
-    def action_replica(self, name: str) -> None:
-        """The overview of one replica of the fleet."""
-        self._leave_board()
-        self.order(lambda: self.session.look(f"replica/{name}"))
-
-    def action_board(self, name: str) -> None:
-        """Open a screen in place of the one that is open; its own key closes it."""
-        board = next(one for one in discover_screens() if one.name_of() == name)
-        if isinstance(self.screen, board):
-            self.action_close_board()
-            return
-        self._leave_board()
-        self.push_screen(board())
-        self.order(lambda: self.session.look(name))
-
-    def action_close_board(self) -> None:
-        """Back to the overview."""
-        if self._leave_board() or (self.view is not None and self.view.only):
-            self.order(lambda: self.session.look("overview"))
-
-    def _leave_board(self) -> bool:
-        """Close what lies over the overview; whether a screen of its own data was among it."""
-        had = False
-        while len(self.screen_stack) > 1 and not isinstance(self.screen, MainScreen):
-            had = had or isinstance(self.screen, Board)
-            self.pop_screen()
-        return had
-
-    def action_save(self) -> None:
-        """Write the screen as SVG into the current directory."""
-        name = time.strftime("kvscope-%Y%m%d-%H%M%S.svg")
-        try:
-            Path(name).write_text(self.export_screenshot(title="kvscope"), encoding="utf-8")
-        except OSError as error:
-            self.notify(f"Not saved: {error}", severity="error", markup=False)
-            return
-        self.notify(f"Saved {name}", timeout=4, markup=False)
-
     def action_help(self) -> None:
         """Everything the keys do, and what the signs mean."""
         from kvscope.tui.screens.help import HelpScreen
@@ -209,16 +188,33 @@ class KvscopeApp(Ordering):
             self.push_screen(HelpScreen([(key, what) for what, key in keys.items()]))
 
 
-def run(session: Watched, *, interval_s: float = 1.0, keymap: dict[str, str] | None = None) -> None:
+def _leave_cleanly_on_signals(leave: Callable[[], None]) -> None:
+    """Signals that end a program end the dashboard first, so that the terminal is as it was."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, leave)
+
+
+def binding_ids() -> tuple[str, ...]:
+    """Names by which keys can be given other keys in kvscope.toml."""
+    own = [one.id for one in (*KvscopeApp.BINDINGS, *MainScreen.BINDINGS) if isinstance(one, Binding) and one.id]
+    return tuple(sorted(own))
+
+
+def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] | None = None) -> None:
     """Show ``session`` until the user quits; closes it, and raises what stopped the polling thread if anything did.
 
     Textual draws on stderr, so that must be the terminal.
     """
-    if not sys.__stderr__ or not sys.__stderr__.isatty():
-        from kvscope.errors import UsageError
-
+    if not os.environ.get("TEXTUAL_DRIVER") and (not sys.__stderr__ or not sys.__stderr__.isatty()):
         raise UsageError("the dashboard draws on standard error, and that is not a terminal; use `kvscope diagnose`")
-    app = KvscopeApp(session, interval_s=interval_s, keymap=keymap)
+    for name in keymap or {}:
+        if name not in binding_ids():
+            raise UsageError(f"[keys]: no action {name!r}{nearest(name, binding_ids())}; {', '.join(binding_ids())}")
+    app = KvscopeApp(session, interval_s=interval_s, keymap=keymap, hint=first_run.hint())
     try:
         app.run()
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 
 from rich.color import Color
@@ -9,25 +10,37 @@ from rich.style import Style
 
 from kvscope.finding import Verdict
 
-GROUND = "#0f141a"
-RAISED = "#161d26"
-LINE = "#2b3846"
-FAINT = "#5b6b7c"
-DIM = "#8a9bad"
-TEXT = "#d5dee8"
-BRIGHT = "#f4f8fc"
-GOOD = "#56b4e9"
-BAD = "#f0903c"
-NOTE = "#e6c94c"
+LIGHT = os.environ.get("KVSCOPE_THEME") == "light"
+"""Chosen once, before anything is drawn: ``kvscope.commands`` sets it from the settings."""
 
-BAND = "#2a2a1c"
+
+def _on(dark: str, light: str) -> str:
+    return light if LIGHT else dark
+
+
+GROUND = _on("#0f141a", "#fbfaf7")
+RAISED = _on("#161d26", "#eeebe4")
+CHOSEN = _on("#24354a", "#d6e4f0")
+CHOSEN_AWAY = _on("#1d2731", "#e6e8e8")
+LINE = _on("#2b3846", "#c9c4b8")
+FOCUS = _on("#4b6a86", "#5f8db3")
+FAINT = _on("#5b6b7c", "#7d8790")
+DIM = _on("#8a9bad", "#56616c")
+TEXT = _on("#d5dee8", "#242d35")
+BRIGHT = _on("#f4f8fc", "#000000")
+GOOD = _on("#56b4e9", "#0b6aa8")
+BAD = _on("#f0903c", "#b34700")
+NOTE = _on("#e6c94c", "#7a5c00")
+INK = "#0f141a"
+"""Text on a coloured bar."""
+BAND = _on("#2a2a1c", "#f5eecb")
 """Ground of the values at which a check says yes."""
 
-HOT = "#e69f00"
-COLD = "#56b4e9"
-FIRST = "#56b4e9"
-SECOND = "#cc9ad6"
-TARGET = "#e6c94c"
+HOT = _on("#e69f00", "#b87400")
+COLD = _on("#56b4e9", "#0b6aa8")
+FIRST = _on("#56b4e9", "#0b6aa8")
+SECOND = _on("#cc9ad6", "#8a3f9c")
+TARGET = _on("#e6c94c", "#7a5c00")
 
 # Cool: the model's own work. Warm: the price of reaching compressed KV. Grey: everything else.
 PARTS: dict[str, str] = {
@@ -50,8 +63,8 @@ PARTS: dict[str, str] = {
     "overhead": "#e6c94c",
     "stranded": "#e0762f",
     "free": "#5b6b7c",
-    "hot": "#e69f00",
-    "cold": "#56b4e9",
+    "hot": HOT,
+    "cold": COLD,
 }
 SPARE_PARTS = ("#8f7ac2", "#7fb069", "#b8866b")
 

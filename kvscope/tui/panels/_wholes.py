@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 
 from kvscope.signals.reading import Missing
 from kvscope.tui.format import clip, quantity
-from kvscope.tui.palette import BRIGHT, DIM, FAINT, GROUND, NOTE, TEXT, paint, part_colour
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, INK, NOTE, TEXT, paint, part_colour
 from kvscope.tui.panels._base import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import View, Whole
@@ -60,10 +60,10 @@ class Wholes(Canvas):
             start, done = round(done / total * width), done + amount
             end, colour = round(done / total * width), part_colour(name, index)
             hatched = name in ("free", "stranded")
-            char, style = ("░" if name == "free" else "▒", paint(colour)) if hatched else (" ", paint(GROUND, colour))
+            char, style = ("░" if name == "free" else "▒", paint(colour)) if hatched else (" ", paint(INK, colour))
             row.put(start, char * (end - start), style)
             if not hatched and end - start >= len(label) + 2:
-                row.put(start + 1, label, paint(GROUND, colour, bold=True))
+                row.put(start + 1, label, paint(INK, colour, bold=True))
 
     def _legend(self, rows: list[Line], whole: Whole, total: float, width: int) -> int:
         assert not isinstance(whole.parts, Missing)

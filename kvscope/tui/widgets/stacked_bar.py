@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvscope.signals.reading import Missing
 from kvscope.tui.format import quantity
-from kvscope.tui.palette import BRIGHT, DIM, FAINT, GROUND, TEXT, paint, part_colour
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, INK, TEXT, paint, part_colour
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import notice
 from kvscope.view import Share
@@ -80,13 +80,13 @@ class StackedBar(Canvas):
     def _segment(self, row: Line, part: Share, index: int, start: float, end: float, share: float | None) -> None:
         colour = part_colour(part.name, index)
         first, last = round(start), round(end)
-        char, style = (_HATCH, paint(colour)) if part.name == "unaccounted" else (" ", paint(GROUND, colour))
+        char, style = (_HATCH, paint(colour)) if part.name == "unaccounted" else (" ", paint(INK, colour))
         row.put(first, char * (last - first), style)
         if share is None or last - first < 6:
             return
         number = f"{share * 100:.0f}"
         text = f"{part.label} {number}" if last - first >= len(part.label) + len(number) + 3 else number
-        row.put(first + 1, text, paint(GROUND, colour, bold=True))
+        row.put(first + 1, text, paint(INK, colour, bold=True))
 
     def _legend(self, rows: list[Line], width: int) -> None:
         if not rows:
