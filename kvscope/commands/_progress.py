@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 
 @contextmanager
@@ -37,3 +38,40 @@ class Line:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._shown = ""
+
+
+class Bar:
+    """A bar of finished parts, with what is being done and how long is left; nothing when stderr is no terminal."""
+
+    WIDTH = 24
+
+    def __init__(self, total: int, done: int = 0, clock: Callable[[], float] = monotonic) -> None:
+        self._total, self._done, self._clock = total, done, clock
+        self._before, self._began, self._said = done, clock(), ""
+        self._line = Line()
+
+    def say(self, text: str) -> None:
+        """Say what is being done."""
+        self._said = text
+        self._line.show(self.text())
+
+    def step(self) -> None:
+        """One more part is finished."""
+        self._done += 1
+        self._line.show(self.text())
+
+    def text(self) -> str:
+        filled = round(self.WIDTH * self._done / max(1, self._total))
+        bar = "█" * filled + "░" * (self.WIDTH - filled)
+        return f"{bar} {self._done} of {self._total}{self._left()}  {self._said}"
+
+    def wipe(self) -> None:
+        """Leave no trace of it."""
+        self._line.wipe()
+
+    def _left(self) -> str:
+        made = self._done - self._before
+        if made == 0:
+            return ""
+        seconds = (self._clock() - self._began) / made * (self._total - self._done)
+        return f", {seconds / 60:.0f} min left" if seconds >= 90 else f", {seconds:.0f} s left"
