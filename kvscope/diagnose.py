@@ -23,7 +23,7 @@ from kvscope.finding import (
 from kvscope.gain import estimate
 from kvscope.judge import Pair, all_of, any_of, exclusion, judge
 from kvscope.onset import symptom_onset
-from kvscope.playbook_schema import Playbook
+from kvscope.playbook_schema import Compare, Playbook
 from kvscope.ranking import ranked
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources._base import Description
@@ -100,8 +100,18 @@ def _judge(
         turns = tuple(turn for fix in rule.fix for turn in fix.turns())
         finding = replace(finding, gain=gain, experiment=_experiment(rule, pair), fix=advice, turns=turns)
     if pair.baseline is None:
-        finding = replace(finding, onset_s=symptom_onset(rule.symptom, pair))
+        persists = _persists(rule, store, baseline, current)
+        finding = replace(finding, onset_s=symptom_onset(rule.symptom, pair), persists=persists)
     return replace(finding, verdict=verdict), fit.notice
+
+
+def _persists(rule: Playbook, store: Store, baseline: str | None, current: str | None) -> bool:
+    """Whether a rule that judges one segment saw its whole symptom in the one before, too."""
+    earlier = choose(store, Compare(), baseline, current).baseline
+    checks = [check for check in rule.symptom if not check.compares]
+    if earlier is None or not checks:
+        return False
+    return all(judge(check, Pair(store, earlier)).answer == "yes" for check in checks)
 
 
 def _judged(checks: tuple[Check, ...], pair: Pair, role: str = "cause") -> tuple[Evidence, ...]:

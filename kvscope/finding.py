@@ -106,6 +106,8 @@ class Finding:
     current: str = ""
     triage: str = ""
     """Where the cause stands in the order of triage; it decides between findings that are equally strong."""
+    persists: bool = False
+    """The symptom was there in the earlier segment already: it is not what changed."""
     turns: tuple[tuple[str, str], ...] = ()
     """Settings that the fixes turn, and where to: what two findings must not turn apart."""
 

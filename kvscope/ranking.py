@@ -28,19 +28,31 @@ def ranked(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...
     return _without_contradictions(shown)
 
 
-Strength = tuple[bool, int, bool, float, int, str]
+Strength = tuple[bool, int, int, bool, bool, bool, float, int, str]
+WORTHLESS = 1.03
+"""A bound below this says that the cause is real and costs next to nothing."""
 _TRIAGE = ("", *get_args(Triage))
+_SPEED = ("host", "transfer", "admission", "preemption", "prefix", "kernel")
 
 
 def _strength(finding: Finding) -> Strength:
-    """Sort key, strongest first. A rival that a number keeps open weighs more than one that nobody measured."""
+    """Sort key, strongest first: what was not there before goes first, wrong answers before slow ones.
+
+    A rival that a number keeps open weighs more than one that nobody measured.
+    """
     gain = finding.gain
     worth = (gain.expected or gain.bound or 0.0) if gain else 0.0
     lies = finding.triage == "trust" and finding.verdict in _SHOWN
     disputed = any(rival.state == "open" for rival in finding.rivals)
+    shown = finding.verdict in _SHOWN
+    wrong = finding.triage == "quality" and shown
+    idle = gain is not None and gain.bound is not None and gain.bound < WORTHLESS and finding.triage in _SPEED
     return (
         not lies,
+        0 if shown and not finding.persists else 1 if shown else 2,
         VERDICT_ORDER.index(finding.verdict),
+        not wrong,
+        idle,
         disputed,
         -worth,
         _TRIAGE.index(finding.triage),
@@ -75,7 +87,7 @@ def _head(finding: Finding, by_id: dict[str, Finding]) -> Finding:
     same = [one for one in by_id.values() if one.slug == finding.slug and one.verdict in _SHOWN]
     if finding.verdict not in _SHOWN:
         return finding
-    return min(same, key=lambda one: (_strength(one)[:3], not one.baseline, _strength(one)))
+    return min(same, key=lambda one: (_strength(one)[:6], not one.baseline, _strength(one)))
 
 
 def _without_contradictions(findings: list[Finding]) -> tuple[tuple[Finding, ...], tuple[str, ...]]:

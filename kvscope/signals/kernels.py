@@ -88,7 +88,18 @@ def _count(window: Window, metric: str) -> Reading | Missing:
     help="Share of the step time spent on compiling and capturing.",
 )
 def compile_time_share(window: Window) -> Reading | Missing:
-    return window.ratio(window.counter("compile.time"), window.counter("time.step"), "ratio", "no step ran")
+    spent, steps = window.increase_of("compile.time"), window.increase_of("time.step")
+    events = window.increase_of("compile.events")
+    if isinstance(spent, Missing):
+        return spent
+    if isinstance(steps, Missing):
+        return steps
+    if steps <= 0:
+        return Missing("no step ran in this segment", "send the engine some work")
+    # Compiling comes in a few long bursts: their number, not the batches' spread, says how sure the share is.
+    count = 0.0 if isinstance(events, Missing) else events
+    error = 2 * spent / steps / max(count, 1.0) ** 0.5
+    return Reading(spent / steps, error, "ratio", f"measured: {count:g} compilations", 1, round(count))
 
 
 @signal(

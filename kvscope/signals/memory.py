@@ -38,7 +38,7 @@ def kv_usage_ratio(window: Window) -> Reading | Missing:
 )
 def kv_bytes_per_token(window: Window) -> Reading | Missing:
     reported = window.mean("kv.bytes_per_token_measured", "B")
-    return reported if isinstance(reported, Reading) else _over(window, "kv.resident_bytes", "kv.used_tokens", "B")
+    return reported if isinstance(reported, Reading) else over(window, "kv.resident_bytes", "kv.used_tokens", "B")
 
 
 @signal(
@@ -112,7 +112,7 @@ def kv_resident_share(window: Window) -> Reading | Missing:
     help="Share of the resident bytes that is scales, representatives and tables.",
 )
 def kv_overhead_share(window: Window) -> Reading | Missing:
-    return _over(window, "kv.overhead_bytes", "kv.resident_bytes", "ratio")
+    return over(window, "kv.overhead_bytes", "kv.resident_bytes", "ratio")
 
 
 @signal(
@@ -122,7 +122,7 @@ def kv_overhead_share(window: Window) -> Reading | Missing:
     help="KV entries stored / tokens held: below 1 where a policy evicts.",
 )
 def kv_entries_per_token(window: Window) -> Reading | Missing:
-    return _over(window, "kv.entries", "kv.used_tokens", "x")
+    return over(window, "kv.entries", "kv.used_tokens", "x")
 
 
 def _of_pool(window: Window, metric: str) -> Reading | Missing:
@@ -138,7 +138,7 @@ def _of_pool(window: Window, metric: str) -> Reading | Missing:
     return Reading(value, error, "ratio", "measured" + held.note, len(held.means), held.samples)
 
 
-def _over(window: Window, top: str, bottom: str, unit: str) -> Reading | Missing:
+def over(window: Window, top: str, bottom: str, unit: str) -> Reading | Missing:
     """Return mean(top) / mean(bottom) of two gauges, batch by batch."""
     tops, bottoms = window.gauge(top), window.gauge(bottom)
     if isinstance(tops, Missing):

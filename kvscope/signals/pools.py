@@ -14,8 +14,15 @@ from kvscope.signals.window import Window
 @signal(
     "block_waste_share",
     unit="ratio",
-    needs=("kv.used_tokens", "kv.used_blocks", "kv.block_size"),
-    help="Share of the blocks in use that holds no token: the empty ends of blocks.",
+    needs=(
+        "kv.used_tokens",
+        "kv.used_blocks",
+        "kv.block_size",
+        "sched.running",
+        "kv.usage_ratio",
+        "kv.capacity_tokens",
+    ),
+    help="Share of the blocks in use that holds no token: the empty ends (half a block a request, where not told).",
 )
 def block_waste_share(window: Window) -> Reading | Missing:
     size = window.setting("kv.block_size")
@@ -29,6 +36,38 @@ def block_waste_share(window: Window) -> Reading | Missing:
         return Missing("no block is in use in this segment", "send the engine some work")
     value, error = mean_and_error(held)
     return Reading(max(0.0, value), error, "ratio", "measured", len(held), len(held))
+
+
+@signal(
+    "block_waste_estimate",
+    unit="ratio",
+    needs=(
+        "kv.used_tokens",
+        "kv.used_blocks",
+        "kv.block_size",
+        "sched.running",
+        "kv.usage_ratio",
+        "kv.capacity_tokens",
+    ),
+    help="As block_waste_share; where tokens are not told, half a block for each running request.",
+)
+def block_waste_estimate(window: Window) -> Reading | Missing:
+    told, size = block_waste_share(window), window.setting("kv.block_size")
+    if isinstance(told, Reading):
+        return told
+    if isinstance(size, Missing):
+        return size
+    capacity = window.setting("kv.capacity_tokens")
+    if isinstance(capacity, Missing):
+        return capacity
+    rows = window.together("sched.running", "kv.usage_ratio")
+    if isinstance(rows, Missing):
+        return rows
+    held = [min(1.0, running * size / 2 / (usage * capacity)) for running, usage in rows if usage * capacity > 0]
+    if len(held) < 3:
+        return Missing("no block is in use in this segment", "send the engine some work")
+    value, error = mean_and_error(held)
+    return Reading(value, error, "ratio", "inferred: half a block a running request", len(held), len(held))
 
 
 def _pool_usage(window: Window, pick: Callable[[list[Reading]], Reading]) -> Reading | Missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import signal
+from kvscope.signals.sparse import prefix_hit_rate
 from kvscope.signals.window import Window
 
 _NO_LOOKUP = "no prompt token was looked up in this segment"
@@ -17,6 +18,22 @@ _NO_LOOKUP = "no prompt token was looked up in this segment"
 )
 def prefix_reusable_share(window: Window) -> Reading | Missing:
     return window.ratio(window.counter("prefix.reusable"), window.counter("prefix.queries"), "ratio", _NO_LOOKUP)
+
+
+@signal(
+    "prefix_lost_share",
+    unit="ratio",
+    needs=("prefix.reusable", "prefix.hits", "prefix.queries"),
+    help="Prompt tokens that had been computed before and were not found any more / looked up.",
+)
+def prefix_lost_share(window: Window) -> Reading | Missing:
+    back, found = prefix_reusable_share(window), prefix_hit_rate(window)
+    if isinstance(back, Missing):
+        return back
+    if isinstance(found, Missing):
+        return found
+    error = (back.error**2 + found.error**2) ** 0.5
+    return Reading(max(0.0, back.value - found.value), error, "ratio", back.source, back.batches, back.samples)
 
 
 @signal(

@@ -11,6 +11,9 @@ from kvscope.signals.window import Window
 
 _FEWEST = 20
 """Samples below which a still gauge or a single jump is chance."""
+_FULL = 0.98
+_FINER = ("kv.used_tokens", "kv.resident_bytes")
+"""Gauges of KV that move with single tokens."""
 PROMISED = {
     "vllm": ("kv.usage_ratio", "sched.running", "sched.waiting", "tokens.generated"),
     "sglang": ("kv.usage_ratio", "sched.running", "sched.waiting", "tokens.generated"),
@@ -22,10 +25,12 @@ PROMISED = {
     "gauge_frozen_share",
     unit="ratio",
     needs=("kv.usage_ratio", "tokens.generated", "sched.running"),
-    help="Longest stretch in which requests came or went and KV usage did not move at all / samples with new tokens.",
+    help="Longest stretch in which requests came or went and no gauge of KV moved at all / samples with new tokens.",
 )
 def gauge_frozen_share(window: Window) -> Reading | Missing:
-    rows = window.together("kv.usage_ratio", "tokens.generated", "sched.running")
+    # Whole pages may be taken and given back unseen; where a finer gauge moves, the gauges are refreshed.
+    finer = next((name for name in _FINER if window.slices(name)), "kv.usage_ratio")
+    rows = window.together("kv.usage_ratio", "tokens.generated", "sched.running", finer)
     if isinstance(rows, Missing):
         return rows
     moving = [(before, after) for before, after in pairwise(rows) if after[1] > before[1] and after[2] > 0]
@@ -35,7 +40,8 @@ def gauge_frozen_share(window: Window) -> Reading | Missing:
     longest = run = 0
     counts: set[float] = set()
     for before, after in moving:
-        still = before[0] == after[0]
+        # A pool that is full stands still because it is full.
+        still = before[0] == after[0] < _FULL and before[3] == after[3]
         run, counts = (run + 1, counts | {after[2]}) if still else (0, set())
         longest = max(longest, run if len(counts) > 1 else 0)
     return Reading(longest / len(moving), 1 / len(moving), "ratio", "measured: samples", 1, len(moving))
@@ -45,18 +51,17 @@ def gauge_frozen_share(window: Window) -> Reading | Missing:
     "counter_jump_share",
     unit="ratio",
     needs=("tier.bytes_in", "sparse.entries_read", "tier.hot_accesses", "tokens.generated"),
-    help="Largest single step of the tier's or the sparse counters / their growth, while tokens came all along.",
+    help="Largest single step of the sparse counters (or the tier's) / their growth, while tokens came all along.",
 )
 def counter_jump_share(window: Window) -> Reading | Missing:
-    worst: Reading | None = None
+    # Moves between tiers come in bursts by nature; where reads are counted every step, the page is not sampled.
     reason: Missing | None = None
-    for metric in ("tier.bytes_in", "sparse.entries_read", "tier.hot_accesses"):
+    for metric in ("sparse.entries_read", "tier.hot_accesses", "tier.bytes_in"):
         found = _jump(window, metric)
-        if isinstance(found, Missing):
-            reason = reason or found
-        elif worst is None or found.value > worst.value:
-            worst = found
-    return worst or reason or Missing("nothing was counted", WATCH_LONGER)
+        if isinstance(found, Reading):
+            return found
+        reason = reason or found
+    return reason or Missing("nothing was counted", WATCH_LONGER)
 
 
 def _jump(window: Window, metric: str) -> Reading | Missing:

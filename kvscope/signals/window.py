@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -90,6 +91,13 @@ class Window(Samples):
         if len(means) < 2:
             return Missing(f"{metric}: samples in only {len(means)} of the segment's batches", WATCH_LONGER)
         return Gauge(tuple(means), samples, self.gap(next(iter(slices.values()))[0]))
+
+    def spread(self, values: Sequence[float], unit: str) -> Reading:
+        """Return the mean of values taken one after another, with the error of their batch means."""
+        count = min(bm.BATCHES, len(values))
+        groups = [values[len(values) * i // count : len(values) * (i + 1) // count] for i in range(count)]
+        value, error = bm.mean_and_error([sum(group) / len(group) for group in groups])
+        return Reading(value, error, unit, "measured", count, len(values))
 
     def mean(self, metric: str, unit: str) -> Reading | Missing:
         """Return the time average of a gauge."""

@@ -47,10 +47,13 @@ def spec_accepted_share(window: Window) -> Reading | Missing:
 @signal(
     "busy_sample_share",
     unit="ratio",
-    needs=("sched.running", "sched.waiting"),
-    help="Share of the samples in which any request was there: low means that clients, not the engine, set the pace.",
+    needs=("sched.running", "sched.waiting", "time.step", "time.idle"),
+    help="Share of the time (of the samples, where idle time is not told) in which any request was there.",
 )
 def busy_sample_share(window: Window) -> Reading | Missing:
+    if window.slices("time.idle"):
+        spent = window.total(("time.step", "time.idle"))
+        return window.ratio(window.counter("time.step"), spent, "ratio", "no time was counted in this segment")
     rows = window.together("sched.running", "sched.waiting")
     if isinstance(rows, Missing):
         return rows

@@ -1,0 +1,169 @@
+"""One case of the matrix: the engine with its fault, measured once a seed and diagnosed as a user would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvscope.bench._matrix_plan import Case
+from kvscope.diagnose import diagnose
+from kvscope.faults import Truth
+from kvscope.finding import Diagnosis, Finding
+from kvscope.laboratory import Laboratory, Length
+from kvscope.playbook_schema import Playbook
+from kvscope.sources import open_target
+from kvscope.sources._base import Mark
+from kvscope.sources.builtin import BuiltinEngine
+from kvscope.store import Segment, Store
+from probes.catalog import CATALOG
+from probes.sample import Sample
+
+SHOWN = ("likely", "possible")
+WARM = Length(steps=40, least_s=1.0, most_s=15.0)
+"""Documents are read for the first time: not what is asked about, unless it is the fault."""
+MEASURED = Length(steps=300, least_s=4.0, most_s=12.0)
+AT_START = Length(steps=150, least_s=3.0, most_s=8.0)
+"""Of an engine that has only just begun."""
+Named = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was said of one run. ``named`` are findings a person sees, strongest first, folded ones left out."""
+
+    kind: str
+    label: str
+    seed: int
+    expected: tuple[str, ...]
+    named: tuple[Named, ...]
+    folded: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    untrue: tuple[str, ...] = ()
+    """Counters of the fault's truth that do not show it: it was set, and did not come about."""
+    steps: float = 0.0
+    seconds: float = 0.0
+    trial: Named = field(default_factory=dict)
+
+    @property
+    def said(self) -> str:
+        """The cause named first, or nothing."""
+        return str(self.named[0]["slug"]) if self.named else ""
+
+    @property
+    def slugs(self) -> tuple[str, ...]:
+        """Every cause a person reads, roots before what is folded beneath them."""
+        return (*(str(one["slug"]) for one in self.named), *self.folded)
+
+
+def run(
+    case: Case, seeds: Sequence[int], playbooks: Sequence[Playbook], tell: Callable[[str], None]
+) -> Iterator[Outcome]:
+    """Start the case's engine as it should be, where its fault has a fix; then measure the fault under each seed."""
+    start = case.sound or case.faulty
+    engine = BuiltinEngine.start(
+        {**start, "load.seed": str(seeds[0])},
+        (*case.options, "--threads", "1"),
+        lambda s: tell(f"starting … {s:.0f} s"),
+    )
+    try:
+        assert engine.ring is not None
+        assert engine.control is not None
+        with closing(open_target(str(engine.ring))) as source:
+            lab, baseline = Laboratory(source, engine.control, tell=tell), None
+            if case.sound:
+                lab.settle(f"{case.label}, warming up", WARM, _clients(case.sound))
+                baseline = lab.stretch(f"{case.label}, as it should be", MEASURED)
+            for seed in seeds:
+                segment, steps = _measured(case, seed, lab)
+                yield outcome(case, seed, lab, baseline, segment, playbooks, steps)
+                if case.kind == "healthy" and baseline is None:
+                    baseline = segment
+    finally:
+        engine.stop(keep_recorder=False)
+
+
+def _clients(knobs: Mapping[str, str]) -> int:
+    return int(knobs.get("load.clients", "0"))
+
+
+def _measured(case: Case, seed: int, lab: Laboratory) -> tuple[Segment, float]:
+    """Bring the fault about and measure it once what was there before has left; the segment and its steps."""
+    name = f"{case.label}, seed {seed}"
+    change = {**case.faulty, "load.seed": str(seed)}
+    if not case.from_start:
+        lab.control.set(change, f"{name}, settling")
+        lab.settle(f"{name}, settling", WARM, _clients(case.faulty))
+    segment = lab.stretch(name, *(AT_START, change) if case.from_start else (MEASURED,))
+    first = lab.store.latest("batch.steps", before_s=segment.start_s) or 0.0
+    return segment, lab.count("batch.steps") - first
+
+
+def outcome(
+    case: Case,
+    seed: int,
+    lab: Laboratory,
+    baseline: Segment | None,
+    segment: Segment,
+    playbooks: Sequence[Playbook],
+    steps: float,
+) -> Outcome:
+    """Diagnose one segment, held against the baseline where there is one."""
+    store = only(lab.store, (baseline, segment) if baseline else (segment,))
+    found = diagnose(store, playbooks, lab.source.describe())
+    shown = [one for one in found.findings if one.verdict in SHOWN]
+    return Outcome(
+        case.kind,
+        case.label,
+        seed,
+        case.expected,
+        tuple(_named(one) for one in shown if not one.explained_by),
+        tuple(one.slug for one in shown if one.explained_by),
+        _unknown(found),
+        tuple(str(truth) for truth in case.truths if not _holds(truth, lab.store, segment)),
+        steps,
+        segment.end_s - segment.start_s,
+    )
+
+
+def only(store: Store, segments: Sequence[Segment]) -> Store:
+    """Return a store that holds these segments and nothing else, as if nobody had watched in between."""
+    found = Store()
+    for segment in segments:
+        found.mark(Mark(segment.name, segment.start_s, segment.tags))
+        for metric in store.metrics():
+            for labels in store.keys(metric):
+                times, values = store.series(metric, labels, segment.start_s, segment.end_s)
+                found.add(Sample(metric, value, t, labels) for t, value in zip(times, values, strict=True))
+    return found
+
+
+def _holds(truth: Truth, store: Store, segment: Segment) -> bool:
+    """Whether the engine's own counters say that the fault is there."""
+    values = [_counted(name, store, segment) for name in (truth.counter, truth.per) if name]
+    if any(value is None for value in values):
+        return False
+    top, *bottom = (value for value in values if value is not None)
+    return truth.holds(top / max(bottom[0], 1e-12) if bottom else top)
+
+
+def _counted(name: str, store: Store, segment: Segment) -> float | None:
+    """A counter's growth over a segment (its first row included), a gauge's mean."""
+    _, values = store.series(name, (), segment.start_s, segment.end_s)
+    if not values:
+        return None
+    if CATALOG[name].kind != "counter":
+        return sum(values) / len(values)
+    return values[-1] - (store.latest(name, before_s=segment.start_s) or 0.0)
+
+
+def _named(finding: Finding) -> Named:
+    gain = finding.gain
+    told = {"expected": gain.expected, "bound": gain.bound} if gain else {}
+    return {"id": finding.id, "slug": finding.slug, "verdict": finding.verdict, **told}
+
+
+def _unknown(found: Diagnosis) -> tuple[str, ...]:
+    doubtful = [f"{one.id}: {one.notes}" for one in found.findings if one.verdict in ("needs_data", "unexplained")]
+    return tuple(doubtful)
