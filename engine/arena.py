@@ -83,9 +83,10 @@ class Arena(Slabs):
 
     def longest_run(self, form: int) -> int:
         """Most pages in a row that `allocate_run` could give this form."""
-        borrowable = self._borrowable(form)
-        runs = np.flatnonzero(np.diff(borrowable, prepend=-2) != 1)
-        return int(np.diff(runs, append=len(borrowable)).max(initial=0)) * self._per_slab[form]
+        usable = np.zeros(self.slabs + 2, dtype=np.bool_)
+        usable[self._borrowable(form) + 1] = True
+        ends = np.flatnonzero(~usable)
+        return (int((ends[1:] - ends[:-1]).max()) - 1) * self._per_slab[form]
 
     def allocate_run(self, form: int, n: int) -> torch.Tensor:
         """Byte offsets int64 [n] of pages that follow one another, in the first hole that is wide enough.

@@ -27,6 +27,11 @@ class Blocks:
     def live(self) -> int:
         return len(self._refs) - len(self._free)
 
+    @property
+    def tokens(self) -> int:
+        """Slots written, over all blocks."""
+        return int(self._filled.sum())
+
     def live_ids(self) -> torch.Tensor:
         """int64 [live], ascending."""
         return torch.from_numpy(np.flatnonzero(self._refs))

@@ -56,6 +56,8 @@ class KVCache(Pages):
         )
         self.blocks = Blocks(max_blocks)
         self.ref_counts = self.blocks.refs
+        self._page_sizes = np.zeros(self.page_counts.shape[1])
+        self._page_sizes[list(self.arena.page_bytes)] = list(self.arena.page_bytes.values())
         self.representatives: Known = self._represent(max_blocks)
 
     def _represent(self, max_blocks: int) -> Known:
@@ -144,11 +146,8 @@ class KVCache(Pages):
 
     def resident_bytes_by_layer(self) -> list[float]:
         """Live pages of every form, representatives, and this layer's share of the live rows of all tables."""
-        shape = self.geometry
-        sizes = np.zeros(self.page_counts.shape[1])
-        sizes[list(self.arena.page_bytes)] = list(self.arena.page_bytes.values())
-        per_layer: list[float] = (self.page_counts @ sizes + self._beside_bytes() / shape.layers).tolist()
-        return per_layer
+        beside = self._beside_bytes() / self.geometry.layers
+        return [size + beside for size in (self.page_counts @ self._page_sizes).tolist()]
 
     def resident_bytes(self) -> int:
         return round(sum(self.resident_bytes_by_layer()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from engine import forms
 from engine.forms.hot import CODE as HOT
 from probes.openmetrics import Histogram
 from probes.recorder import Recorder, step_columns
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from engine.kernels._base import Phases
     from engine.llm import Engine, StepTimes
     from engine.request import Request
-    from engine.residency import Residency
     from engine.scheduler import Plan
 
 METRICS = (
@@ -64,11 +62,25 @@ REQUEST_COLUMNS = (
     *("latency.decode_time", "request.tokens_in", "request.tokens_out", "request.preemptions", "request.prefix_hits"),
     "request.kv_bytes",
 )
-MEMORY_EVERY = 5
+MEMORY_EVERY = 7
 """Steps between two readings of the pool, which changes by a block a request meanwhile. Answers often end after an even
 number of steps: an odd one sees all their phases."""
-ENTRIES_EVERY = 16
-"""Steps between two counts of the entries by form: counting walks all live pages."""
+RUN_EVERY, ENTRIES_EVERY = 3, 9
+"""Readings of the pool between two searches for its longest free run, and two counts of its entries by form, which walk
+all live pages.
+"""
+WORK = (
+    *("tokens.generated", "tokens.prompt", "tokens.recomputed", "prefix.queries", "prefix.hits"),
+    *("sched.running", "sched.waiting", "sched.deferred", "sched.max_running", "sched.preemptions", "sched.swaps"),
+    *("sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps", "sched.budget_bound_steps", "sched.audits"),
+    *("compile.events", "compile.time", "requests.cancelled", "quality.tokens_checked", "quality.tokens_right"),
+    *("quality.later_tokens_checked", "quality.later_tokens_right"),
+)
+MOVES = (
+    *("tier.bytes_in", "tier.bytes_out", "tier.load_time", "tier.store_time", "tier.blocks_in", "tier.blocks_out"),
+    *("tier.refetches", "tier.failures", "tier.prefetches", "tier.prefetch_hits", "tier.stall_time"),
+    *("tier.promotions", "tier.demotions", "tier.refusals", "tier.repromotions", "cache.evictions"),
+)
 
 
 def columns(layers: int) -> list[str]:
@@ -81,6 +93,8 @@ class Instruments:
 
     def __init__(self, recorder: Recorder, histograms: Mapping[str, Histogram]) -> None:
         self.recorder, self.histograms = recorder, histograms
+        self._put_work, self._put_moves = recorder.setter(*WORK), recorder.setter(*MOVES)
+        self._steps = 0
 
     def step(
         self, engine: Engine, plan: Plan, times: StepTimes, phases: Phases, attend: DecodeAttend | Traffics | None
@@ -88,8 +102,9 @@ class Instruments:
         """Commit the row of the step that just ended."""
         self._times(times, phases)
         self._work(engine, plan)
-        if self.recorder.read("batch.steps") % MEMORY_EVERY == 1:
+        if self._steps % MEMORY_EVERY == 0:
             self._memory(engine)
+        self._steps += 1
         if attend is not None:
             self._traffic(attend)
         self.recorder.commit()
@@ -150,39 +165,21 @@ class Instruments:
         if plan.decode:
             put("batch.context_tokens", sum(request.length for request in plan.decode) / len(plan.decode))
         add("tokens.prefilled", prefilled)
-        put("tokens.generated", engine.tokens_generated)
-        counts = scheduler.counts
-        put("tokens.prompt", counts.prefix_queries)
-        put("tokens.recomputed", counts.recomputed)
-        put("prefix.queries", counts.prefix_queries)
-        put("prefix.hits", counts.prefix_hits)
+        counts, waiting = scheduler.counts, scheduler.waiting
         if engine.knobs.prefix_cache == "on":
             put("prefix.reusable", counts.prefix_reusable)
-        put("sched.running", len(scheduler.running))
-        put("sched.waiting", len(scheduler.waiting))
-        put("sched.deferred", scheduler.deferred)
-        put("sched.max_running", engine.knobs.max_running)
-        put("sched.preemptions", counts.preemptions)
-        put("sched.swaps", counts.swaps)
-        put("sched.swapped", sum(bool(request.block_table) for request in scheduler.waiting))
-        put("sched.kv_bound_steps", counts.kv_bound)
-        put("sched.cap_bound_steps", counts.cap_bound)
-        put("sched.budget_bound_steps", counts.budget_bound)
-        put("sched.audits", counts.audits)
-        compiles, seconds = engine.compiles
-        put("compile.events", compiles)
-        put("compile.time", seconds)
-        put("requests.cancelled", engine.cancelled)
-        put("quality.tokens_checked", engine.tokens_checked)
-        put("quality.tokens_right", engine.tokens_right)
-        put("quality.later_tokens_checked", engine.later_checked)
-        put("quality.later_tokens_right", engine.later_right)
+        self._put_work(
+            *(engine.tokens_generated, counts.prefix_queries, counts.recomputed, counts.prefix_queries),
+            *(counts.prefix_hits, len(scheduler.running), len(waiting), scheduler.deferred, engine.knobs.max_running),
+            *(counts.preemptions, counts.swaps, sum([bool(request.block_table) for request in waiting])),
+            *(counts.kv_bound, counts.cap_bound, counts.budget_bound, counts.audits, *engine.compiles),
+            *(engine.cancelled, engine.tokens_checked, engine.tokens_right, engine.later_checked, engine.later_right),
+        )
 
     def _memory(self, engine: Engine) -> None:
-        put, cache = self.recorder.set, engine.cache
-        room, estimate, by_layer = engine.scheduler.room(), engine.scheduler.admission, cache.resident_bytes_by_layer()
-        held = int(cache.blocks.filled.sum())
-        resident = sum(by_layer)
+        put, cache, by_layer = self.recorder.set, engine.cache, engine.cache.resident_bytes_by_layer()
+        resident, held = sum(by_layer), cache.blocks.tokens
+        room, estimate = engine.scheduler.room(resident), engine.scheduler.admission
         put("kv.resident_bytes", resident)
         put("kv.overhead_bytes", cache.overhead_bytes())
         put("kv.reserved_bytes", room.pool_bytes)
@@ -194,17 +191,11 @@ class Instruments:
         put("kv.used_tokens", held)
         put("kv.block_size", cache.geometry.block_tokens)
         self.recorder.set_layers("kv.bytes_per_layer", by_layer)
-        if self.recorder.read("batch.steps") % ENTRIES_EVERY == 1:
-            self._entries(engine)
-        residency = engine.residency
-        put("cache.evictions", residency.evictions + engine.scheduler.holdings.evictions)
-        put("sparse.kept_share_target", engine.knobs.kept_share if residency.policy.SPARSE else 1.0)
-        put("tier.promotions", residency.promotions)
-        put("tier.demotions", residency.demotions)
-        put("tier.refusals", residency.refused)
-        put("tier.repromotions", engine.promoter.repromotions)
-        self._moves(residency)
+        put("sparse.kept_share_target", engine.knobs.kept_share if engine.residency.policy.SPARSE else 1.0)
+        self._moves(engine)
         self._room(engine)
+        if self._steps % (MEMORY_EVERY * ENTRIES_EVERY) == 0:
+            self._entries(engine)
 
     def _room(self, engine: Engine) -> None:
         """What is free, and how much of it nobody could use for new tokens."""
@@ -212,26 +203,24 @@ class Instruments:
         block_bytes = shape.hot_page_bytes * shape.pages_per_block
         put("kv.free_bytes", cache.arena.pool_bytes - cache.arena.live_bytes)
         put("kv.stranded_bytes", cache.arena.unusable_bytes(HOT))
-        put("kv.largest_free_run_bytes", cache.arena.longest_run(HOT) * shape.hot_page_bytes)
+        if self._steps % (MEMORY_EVERY * RUN_EVERY) == 0:
+            put("kv.largest_free_run_bytes", cache.arena.longest_run(HOT) * shape.hot_page_bytes)
         put("kv.unusable_failures", engine.scheduler.holdings.fragmented)
         put("kv.used_blocks", cache.blocks.live)
         put("kv.capacity_blocks", cache.arena.pool_bytes // block_bytes)
 
-    def _moves(self, residency: Residency) -> None:
+    def _moves(self, engine: Engine) -> None:
         """Between full precision, cold form and host memory: bytes and seconds of both together, pages of the host."""
-        put, counts, tier = self.recorder.set, residency.host_counts, residency.tier
-        put("tier.bytes_in", residency.bytes_in + counts.bytes_in)
-        put("tier.bytes_out", residency.bytes_out + counts.bytes_out)
-        put("tier.load_time", residency.promote_s + counts.load_s)
-        put("tier.store_time", residency.demote_s + counts.store_s)
-        put("tier.blocks_in", counts.fetches + counts.prefetches)
-        put("tier.blocks_out", counts.offloads)
-        put("tier.refetches", counts.refetches)
-        put("tier.failures", counts.failures)
-        put("tier.prefetches", counts.prefetches)
-        put("tier.prefetch_hits", counts.prefetch_hits)
-        put("tier.stall_time", counts.stall_s)
-        host = residency.cache.host
+        residency, put = engine.residency, self.recorder.set
+        counts, tier, host = residency.host_counts, residency.tier, residency.cache.host
+        self._put_moves(
+            *(residency.bytes_in + counts.bytes_in, residency.bytes_out + counts.bytes_out),
+            *(residency.promote_s + counts.load_s, residency.demote_s + counts.store_s),
+            *(counts.fetches + counts.prefetches, counts.offloads, counts.refetches, counts.failures),
+            *(counts.prefetches, counts.prefetch_hits, counts.stall_s, residency.promotions, residency.demotions),
+            *(residency.refused, engine.promoter.repromotions),
+            residency.evictions + engine.scheduler.holdings.evictions,
+        )
         put("tier.used_bytes", host.live_bytes if host is not None else 0)
         put("tier.capacity_bytes", host.pool_bytes if host is not None else 0)
         put("tier.link_limit", tier.link_mb_s * 1e6 if tier is not None else 0)
@@ -241,7 +230,8 @@ class Instruments:
         self.recorder.set("kv.entries", (sum(entries.hot) + sum(entries.cold)) / len(entries.hot))
         self.recorder.set_layers("kv.hot_entries", entries.hot)
         self.recorder.set_layers("kv.cold_entries", entries.cold)
-        form, shape = forms.get(engine.knobs.cold_form if any(entries.cold) else "hot"), engine.cache.geometry
+        name, shape = engine.knobs.cold_form if any(entries.cold) else "hot", engine.cache.geometry
+        form = next(form for form in engine.cache.forms.values() if name == form.NAME)
         bits = 8 * (form.page_bytes(shape) - form.overhead_bytes(shape))
         self.recorder.set("config.kv_bits", bits / (2 * shape.block_tokens * shape.head_dim))
 

@@ -48,7 +48,7 @@ class Scheduler:
     """Requests in arrival order. ``deferred`` counts those that wait, this step, for a prefix another one computes."""
 
     def __init__(self, cache: KVCache, residency: Residency, knobs: Knobs, max_context: int) -> None:
-        self.knobs, self.max_context = knobs, max_context
+        self.knobs, self.max_context, self._curve = knobs, max_context, parse(knobs.curve)
         self.admission: Admission = admission.get(knobs.admission)
         """The strategy whose memory estimate decides who is admitted."""
         self.counts = Counts()
@@ -94,22 +94,23 @@ class Scheduler:
         self.counts.budget_bound += spend(plan, self.running, self.knobs, self._steps)
         return plan
 
-    def room(self) -> Room:
-        """The pool as admission sees it."""
+    def room(self, resident: float | None = None) -> Room:
+        """The pool as admission sees it; ``resident``: the bytes of KV held, where they were just added up."""
         shape, pool_bytes = self.cache.geometry, self.cache.arena.pool_bytes
         block_bytes = shape.hot_page_bytes * shape.pages_per_block
-        held = int(self.cache.blocks.filled.sum())
+        held = self.cache.blocks.tokens
+        resident = self.cache.resident_bytes() if resident is None else resident
         return Room(
             pool_bytes=pool_bytes,
             total_blocks=pool_bytes // block_bytes,
             block_tokens=shape.block_tokens,
             full_bytes=block_bytes // shape.block_tokens,
-            measured_bytes=self.cache.resident_bytes() / held if held else block_bytes / shape.block_tokens,
+            measured_bytes=resident / held if held else block_bytes / shape.block_tokens,
             max_context=self.max_context,
             lengths=tuple(len(request.prompt) + request.max_new_tokens for request in self.running),
             growth_tokens=sum(request.max_new_tokens - len(request.generated) for request in self.running),
             watermark=self.knobs.watermark,
-            curve=parse(self.knobs.curve),
+            curve=self._curve,
             curve_margin=self.knobs.curve_margin,
         )
 
@@ -130,7 +131,7 @@ class Scheduler:
 
     def restart(self, knobs: Knobs, *, recompute: bool) -> None:
         """Take new settings. With ``recompute`` everything stored is dropped: what was compressed cannot come back."""
-        self.knobs, self.admission = knobs, admission.get(knobs.admission)
+        self.knobs, self.admission, self._curve = knobs, admission.get(knobs.admission), parse(knobs.curve)
         if recompute:
             for request in reversed(list(self.running)):
                 self._preempt(request, swap=False)
