@@ -88,6 +88,32 @@ def test_a_quantised_cache_counts_codes_as_kv_and_scales_on_top(model: Any, rows
     assert last["kv.cold_entries[1]"] == 25
 
 
+def options_of(kind: str) -> dict[str, Any]:
+    """What ``generate`` is given for one kind of cache, made anew for every call."""
+    if kind in ("dynamic", "static"):
+        return {"cache_implementation": kind, "disable_compile": True}
+    from transformers.cache_utils import DynamicCache, Fp8QuantizedLayer
+
+    cache = DynamicCache()
+    cache.layers = [Fp8QuantizedLayer() for _ in range(LAYERS)]
+    return {"past_key_values": cache}
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static", "quantised"])
+def test_attached_scores_differ_no_more_than_two_runs_without(kind: str, model: Any, torch: Any) -> None:
+    def scores() -> list[Any]:
+        out = generate(model, torch, batch=2, output_scores=True, return_dict_in_generate=True, **options_of(kind))
+        return list(out.scores)
+
+    first, again = scores(), scores()
+    recorder = attach(model, sink=Rows())
+    attached = scores()
+    recorder.detach()
+    noise, change = (max((a - b).abs().max().item() for a, b in zip(first, other, strict=True))
+                     for other in (again, attached))  # fmt: skip
+    assert change <= noise == 0.0
+
+
 def test_an_offloaded_layer_is_cold(torch: Any) -> None:
     layer = (torch.zeros(1, KV_HEADS, 9, HEAD), torch.zeros(1, KV_HEADS, 9, HEAD))
     away, here = held(layer, 9, "cuda:0"), held(layer, 9, "cpu")
