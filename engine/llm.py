@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine import kernels
+from engine import kernels, window
 from engine.build import check_knobs, make_cache
 from engine.cache import KVCache
 from engine.decode import DecodeAttend
@@ -183,7 +183,11 @@ class Engine:
         attend = PrefillAttend(self.cache, self.residency, request.block_table, span, sample_end, phases, windows)
         hidden = self.model(torch.tensor(request.tokens(start, end)), torch.arange(start, end), attend)
         request.computed = end
+        self._forget(request)
         return self.model.logits(hidden[-1:]) if end == request.length else None
+
+    def _forget(self, request: Request) -> None:
+        window.forget(self.residency, self.config.windows, request, shared=self.knobs.prefix_cache == "on")
 
     def _decode(self, requests: list[Request], times: StepTimes, phases: Phases | None) -> DecodeAttend:
         began = perf_counter()
@@ -205,6 +209,8 @@ class Engine:
         self.accept(requests, chosen, logits)
         moving = perf_counter()
         self.age(requests)
+        for request in requests:
+            self._forget(request)
         if self.knobs.promote_after and attend.choices:
             self.promoter.after_step(attend.choices, self.knobs)
         if self.residency.tier is not None:

@@ -20,8 +20,9 @@ class Request:
     """A prompt, what was generated for it so far, and the blocks that hold its KV. Times are monotonic seconds.
 
     ``computed`` counts the tokens whose KV is stored; a request decodes once it reaches all tokens but the last.
-    ``placed`` counts leading blocks whose form the policy has decided. ``stopped`` says that the answer ended before
-    its length: a stop token, or a listener that had heard enough.
+    ``placed`` counts leading blocks whose form the policy has decided, ``forgotten`` those without pages where a
+    layer's window has left them behind. ``stopped`` says that the answer ended before its length: a stop token, or a
+    listener that had heard enough.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Request:
     ahead: int = 0
     """Tokens that a device is at work on and the host has not seen."""
     placed: int = 0
+    forgotten: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
     scheduled_s: float | None = None

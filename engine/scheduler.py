@@ -124,7 +124,7 @@ class Scheduler:
         full = len(request.keys)
         self.residency.place_prefix(request.block_table[:full], request.turns)
         request.placed = full
-        if self.knobs.prefix_cache == "on":
+        if self.knobs.prefix_cache == "on" and not request.forgotten:
             self.cache.retain(self.prefix.add(request.keys, request.block_table[:full]))
         for key in request.keys:
             self._computing.pop(key, None)
@@ -218,7 +218,7 @@ class Scheduler:
             if self._computing.get(key) is request:
                 del self._computing[key]
         self.holdings.free(request.block_table)
-        request.block_table, request.computed, request.placed = [], 0, 0
+        request.block_table, request.computed, request.placed, request.forgotten = [], 0, 0, 0
 
 
 def check_fits(length: int, cache: KVCache) -> None:

@@ -1,6 +1,7 @@
-"""Decode attention of a layer that sees only its newest tokens (Mistral and others): exact, whatever the policy.
+"""A layer that sees only its newest tokens (Mistral and others): its decode attention, exact whatever the policy.
 
-A window is short, so its pages are read whole and attended to with plain operations, one request after another.
+A window is short, so its pages are read whole and attended to with plain operations, one request after another. Pages
+that no later token of the request sees are freed in these layers.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from engine.forms import EVICTED, NONE
 from engine.forms.hot import CODE as HOT
 from engine.kernels._base import DecodeBatch, Phases, Traffic
 
 if TYPE_CHECKING:
     from engine.cache import KVCache
+    from engine.request import Request
+    from engine.residency import Residency
 
 
 def attend(
@@ -45,3 +49,24 @@ def attend(
     if phases is not None:
         phases.attend += perf_counter() - started - (phases.decompress - before)
     return out.flatten(1, 2), traffic
+
+
+def forget(residency: Residency, windows: tuple[int, ...], request: Request, *, shared: bool) -> None:
+    """Free what every windowed layer has left behind for good, in blocks that the request holds alone.
+
+    With ``shared`` its prompt's blocks stay whole: another request may go on from the middle of them.
+    """
+    cache, widest = residency.cache, max(windows, default=0)
+    behind = max(0, request.computed + 1 - widest) // cache.geometry.block_tokens
+    start = max(request.forgotten, len(request.keys) if shared else 0)
+    if not widest or behind <= start:
+        return
+    ids = torch.tensor(request.block_table[start:behind])
+    ids = ids[cache.ref_counts[ids] == 1]
+    layers = torch.tensor([layer for layer, window in enumerate(windows) if window])
+    held = cache.page_form[layers[:, None], ids]
+    place, block, head = ((held != NONE) & (held != EVICTED)).nonzero(as_tuple=True)
+    if residency.tier is not None:
+        residency.tier.settle()
+    cache.evict(layers[place], ids[block], head)
+    request.forgotten = behind

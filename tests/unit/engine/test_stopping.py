@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from engine.forms import EVICTED, NONE
 from engine.request import Request
 from engine.sampler import Sampling
 from tests.unit.engine.tiny import CONFIG, engine, greedy, prompt, run
@@ -85,3 +88,29 @@ def test_a_window_of_one_whole_context_is_no_window() -> None:
     request = made.submit(prompt(50), 10)
     run(made)
     assert request.generated == greedy(engine().model, prompt(50), 10)
+
+
+@pytest.mark.parametrize("prefix_cache", ["on", "off"])
+def test_a_layer_with_a_window_frees_what_it_left_behind(prefix_cache: str) -> None:
+    made = engine(config=replace(CONFIG, windows=(24, 0)), prefix_cache=prefix_cache, max_context=512)
+    tokens, most = prompt(100), 0
+    request = made.submit(tokens, 60)
+    while made.has_work:
+        made.step()
+        live = [int(((form != NONE) & (form != EVICTED)).sum()) // CONFIG.kv_heads for form in made.cache.page_form]
+        if request.generated and made.has_work:
+            most = max(most, live[0] - (len(request.keys) if prefix_cache == "on" else 0))
+        made.cache.check()
+    assert 0 < most <= 3
+    assert request.generated == greedy(made.model, tokens, 60)
+    again = made.submit((*tokens[:50], 3), 10)
+    run(made)
+    assert again.generated == greedy(made.model, again.prompt, 10)
+
+
+def test_windows_and_preemption_leave_answers_right() -> None:
+    made = engine(config=replace(CONFIG, windows=(24, 0)), pool_blocks=14, watermark="0.0", prefix_cache="off")
+    requests = [made.submit(prompt(60, seed=seed), 60) for seed in range(3)]
+    run(made)
+    assert made.scheduler.counts.preemptions > 0
+    assert [one.generated for one in requests] == [greedy(made.model, one.prompt, 60) for one in requests]
