@@ -15,7 +15,7 @@ from engine.model import Decoder
 
 Mark = Callable[[str], None]
 """Called with the name of the phase that ended just now."""
-TIMED_EVERY = 32
+TIMED_EVERY = 64
 """Decode steps on a device from one that runs in phases to the next."""
 LENS, WANTED, WINDOW, SOURCE, GIVEN = range(5)
 

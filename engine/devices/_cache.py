@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from engine.arena import OutOfBlocks
-from engine.cache import KVCache
+from engine.cache import Entries, KVCache
 from engine.devices._link import Link, send
 from engine.forms import EVICTED, HOST, NONE
 from engine.forms.cold_int8 import CODE as COLD
@@ -142,6 +142,16 @@ class DeviceCache(KVCache):
     def absent(self, layer: int, block_table: torch.Tensor, context_len: int) -> torch.Tensor | None:
         gone = super().absent(layer, block_table.cpu(), context_len)
         return None if gone is None else gone.to(self.device)
+
+    def entries_by_layer(self) -> Entries:
+        """As counted page by page, from the counts: a block that is not full is hot in all of its pages."""
+        tokens, heads = self.geometry.block_tokens, self.geometry.kv_heads
+        filled = self.blocks.filled[self.blocks.live_ids()]
+        short = int((tokens - filled).sum())
+        live = self.page_counts[:, :HOST] + self.page_counts[:, HOST:]
+        gone = live[:, NONE] + live[:, EVICTED]
+        cold = (live.sum(1) - live[:, HOT] - gone) * tokens / heads
+        return Entries((live[:, HOT] * tokens / heads - short).tolist(), cold.tolist())
 
     def _beside_bytes(self) -> int:
         """As the host's tables, the device's own, and representatives at full precision."""

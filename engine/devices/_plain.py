@@ -19,14 +19,19 @@ HIDDEN = -1e30
 BLOCKS_AT_ONCE = 512
 
 
-def pages(pool: PagedPool, held: Tensor) -> tuple[Tensor, Tensor]:
-    """k, v [..., tokens, d] at full precision of the pages that ``held`` int32 [...] names; zeros where none is."""
+def pages(pool: PagedPool, held: Tensor, *, zeros: bool = True) -> tuple[Tensor, Tensor]:
+    """k, v [..., tokens, d] at full precision of the pages that ``held`` int32 [...] names.
+
+    Where none is: zeros, or without ``zeros`` anything, which saves a pass over everything.
+    """
     tokens, dim = pool.geometry.block_tokens, pool.geometry.head_dim
     slot = torch.arange(tokens, device=held.device)
-    hot = (held >= 0)[..., None, None]
     rows = held.clamp_min(0).long()[..., None] * (2 * tokens) + slot
     flat = pool.hot.view(-1, dim)
-    k, v = flat[rows].masked_fill(~hot, 0), flat[rows + tokens].masked_fill(~hot, 0)
+    k, v = flat[rows], flat[rows + tokens]
+    if zeros:
+        gone = (held < 0)[..., None, None]
+        k, v = k.masked_fill_(gone, 0), v.masked_fill_(gone, 0)
     if len(pool.cold) == 0:
         return k, v
     cold = (held < ABSENT) & (held > AWAY)
@@ -152,13 +157,13 @@ class PlainReader:
     def attend(self, layer: int, q: Tensor, mark: Mark | None) -> Tensor:
         pool, shape = self.pools[layer], self.pools[layer].geometry
         held = self.codes(layer)
-        k, v = pages(pool, held)
+        k, v = pages(pool, held, zeros=False)
         slot = self.spot[..., None] * shape.block_tokens + torch.arange(shape.block_tokens, device=q.device)
         read = (held != ABSENT)[..., None] & (slot < self.batch.lens[:, None, None, None])
         if mark is not None:
             mark("gather")
         # What was never written may be anything, and no weight of zero makes that nothing.
-        v = v.masked_fill(~read[..., None], 0)
+        v.masked_fill_(~read[..., None], 0)
         group = q.view(len(q), shape.kv_heads, shape.group, -1)
         score = (group @ k.flatten(2, 3).transpose(-1, -2)).float() * shape.head_dim**-0.5
         weight = score.masked_fill(~read.flatten(2)[:, :, None], HIDDEN).softmax(-1).to(q.dtype)

@@ -2,7 +2,7 @@
 
 A decode step is launched before the tokens of the one before it have come back: the device passes them on itself, and
 the host counts them meanwhile. So the device never waits for the host, unless a choice of the host's lies between
-(sampling, pages in host memory, a first token). Every 32nd step runs without a graph, with a mark after each phase;
+(sampling, pages in host memory, a first token). Every 64th step runs without a graph, with a mark after each phase;
 the steps between are timed as a whole, and their phases are taken to have its shares.
 """
 
@@ -175,7 +175,7 @@ class Runner:
         if row is None and not mode.careful:
             return None
         length = requests[row].length if row is not None else 0
-        return Watch(engine.residency.tier, self.modes.wider(mode, len(requests)), row, length)
+        return Watch(engine.residency.tier, self.modes.wider(mode, self._rows(len(requests))), row, length)
 
     def _run(self, mode: Mode, batch: Batch, timeline: Timeline | None, watch: Watch | None) -> tuple[Tensor, Tensor]:
         """The step itself: logits [rows, vocabulary]; chosen tokens, then pages read by layer, int64."""

@@ -15,8 +15,9 @@ from kvscope.errors import UsageError, nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-MODULE = "engine.kernel_table"
-DEVICES = ("cpu",)
+DEVICES = {"cpu": "engine.kernel_table", "cuda": "engine.kernels._cuda.table"}
+"""By device, the module that measures there."""
+DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 COLUMNS = ("path", "batch", "context", "kept", "form", "ms", "gb_per_s", "share")
 UNITS = ("", "", "", "ratio", "", "", "", "ratio")
 
@@ -24,25 +25,24 @@ UNITS = ("", "", "", "ratio", "", "", "", "ratio")
 def check_device(name: str) -> None:
     """UsageError where there is no such table."""
     if name not in DEVICES:
-        raise UsageError(
-            f"--device {name!r}{nearest(name, DEVICES)}; expected {' or '.join(DEVICES)} "
-            "(on a GPU: python -m tests.bench.gpu_kernels)"
-        )
+        raise UsageError(f"--device {name!r}{nearest(name, DEVICES)}; expected {' or '.join(DEVICES)}")
 
 
-def measure(contexts: Sequence[int], batches: Sequence[int], rounds: int, tick: Callable[[float], None]) -> Result:
+def measure(
+    device: str, contexts: Sequence[int], batches: Sequence[int], rounds: int, tick: Callable[[float], None]
+) -> Result:
     """Run the engine's measurement and wait for it; UsageError where the engine is not installed, SourceError."""
     words = ["--rounds", str(rounds), "--contexts", *map(str, contexts), "--batches", *map(str, batches)]
-    return result_of(run_module(MODULE, words, tick))
+    return result_of(run_module(DEVICES[device], words, tick), device)
 
 
-def result_of(found: Mapping[str, Any]) -> Result:
+def result_of(found: Mapping[str, Any], device: str = "cpu") -> Result:
     """Put the rows into a table, and say how the kernels compare at each batch and context."""
     rows = found["rows"]
     return Result(
         bench="kernels",
         title="Decode attention of one layer, by kernel",
-        tags={"engine": "kvscope-engine", "device": "cpu", "workload": "one layer, float32, random pages"},
+        tags={"engine": "kvscope-engine", "device": device, "workload": f"one layer, {DTYPE[device]}, random pages"},
         settings={"threads": found["threads"], "copy GB/s": found["copy_gb_per_s"]},
         quantities=tuple(
             Quantity(

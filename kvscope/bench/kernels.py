@@ -66,7 +66,7 @@ def _alone(options: argparse.Namespace, lengths: tuple[int, ...]) -> Result:
     _kernel_table.check_device(options.device)
     batches = sorted({token_count(part, "--batches") for part in options.batches.split(",")})
     with waiting("timing the kernels") as tick:
-        return _kernel_table.measure(lengths, batches, QUICK_ROUNDS if options.quick else ROUNDS, tick)
+        return _kernel_table.measure(options.device, lengths, batches, QUICK_ROUNDS if options.quick else ROUNDS, tick)
 
 
 def _measure(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[tuple[int, str], Measures]:

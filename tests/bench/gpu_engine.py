@@ -1,8 +1,8 @@
 """Decode steps of the engine itself on a CUDA device: 8B shape, random weights, random KV (`gpu_fill`: what is real).
 
 `python -m tests.bench.gpu_engine [BATCHxCONTEXT...]`. Dense, block-sparse, generic, and compressed (three quarters of
-the pages int8) with block kernels. 64 steps are timed, two of which run without a graph, in phases, as in service, with
-the flight recorder on. "Kernels" is selection and attention of all layers alone, over the same pages, in a graph.
+the pages int8) with block kernels. 64 steps are timed, one of which runs without a graph, in phases, as in service,
+with the flight recorder on. "Kernels" is selection and attention of all layers alone, over the same pages, in a graph.
 """
 
 from __future__ import annotations

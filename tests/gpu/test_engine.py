@@ -108,7 +108,8 @@ def test_compressed_it_says_what_the_same_knobs_say_on_a_cpu(knobs: dict[str, st
         answers.append([token for request in requests for token in request.generated])
     same = sum(a == b for a, b in zip(*answers, strict=True))
     assert same >= 0.95 * len(answers[0])
-    assert device.residency.demotions == cpu.residency.demotions
+    # Where scores are all but equal, float32 sums in another order may choose the other one.
+    assert device.residency.demotions == pytest.approx(cpu.residency.demotions, rel=0.02)
 
 
 def test_nothing_is_compiled_or_captured_after_warm_up() -> None:

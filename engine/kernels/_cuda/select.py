@@ -21,15 +21,14 @@ from engine.kernels._cuda.worklist import WorkList
 
 @triton.jit
 def score_units(
-    q, reps, ids, scores, first, units, table_stride,
+    q, reps, ids, first, table_stride,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, SUBS: tl.constexpr, BOUNDS: tl.constexpr,
     UNITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write the score of UNITS sub-blocks from `first` for the best query of the group: q.mean, or the bound of q.k."""
+    """Scores of UNITS sub-blocks from `first` for the best query of the group: q.mean, or the bound of q.k."""
     rows, columns = tl.arange(0, ROWS), tl.arange(0, DIM)
     real = (rows < GROUP)[:, None]
     unit = first + tl.arange(0, UNITS)
-    there = unit < units
     # Not masked by the length, which is still on its way: beyond it the table holds -1, or nothing.
     block = tl.maximum(tl.load(ids + unit // SUBS, mask=unit // SUBS < table_stride, other=0), 0)
     mine = tl.load(q + rows[:, None] * DIM + columns[None, :], mask=real, other=0.0)
@@ -46,7 +45,7 @@ def score_units(
     else:
         mean = tl.load(reps + row[:, None] * DIM + columns[None, :]).to(kind)
         s = tl.dot(mine, tl.trans(mean), input_precision=PRECISION).to(tl.float32)
-    tl.store(scores + unit, tl.max(tl.where(real, s, -float("inf")), 0), mask=there)
+    return tl.max(tl.where(real, s, -float("inf")), 0)
 
 
 @triton.jit
@@ -68,6 +67,52 @@ def threshold(keys, k, total):
 
 
 @triton.jit
+def least_most_sum(least, most, total, other_least, other_most, other_total):
+    return tl.minimum(least, other_least), tl.maximum(most, other_most), total + other_total
+
+
+@triton.jit
+def list_ranked(
+    score, held, scratch, pages, cold_pages, count, cold_count, want, sinks, window,
+    CAP: tl.constexpr, COLD: tl.constexpr,
+):  # fmt: skip
+    """Write one pair's lists from scores and places [CAP] in registers: each block's rank is how many beat it.
+
+    A key is a score, its last bits replaced by the place, so that no two are equal: scores that agree in their first
+    32 - log2(CAP) bits go to the first block. Comparing all with all needs one exchange, cutting a range needs many.
+    """
+    STEP: tl.constexpr = 32
+    spot = tl.arange(0, CAP)
+    live = held != -1
+    forced = live & ((spot < sinks) | (spot >= window))
+    bits = score.to(tl.int32, bitcast=True)
+    order = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    order = tl.where(forced, 0x7FFFFFFF, tl.where(live, order, -0x80000000))
+    key = (order & (-CAP)) | (CAP - 1 - spot)
+    tl.store(scratch + spot, key)
+    both = tl.sum(forced.to(tl.int32) + (live.to(tl.int32) << 16), 0)
+    tl.debug_barrier()
+    rank = tl.zeros([CAP], tl.int32)
+    for start in range(0, CAP, STEP):
+        other = tl.load(scratch + start + tl.arange(0, STEP), mask=start + tl.arange(0, STEP) < CAP, other=-0x80000000)
+        rank += tl.sum((other[:, None] > key[None, :]).to(tl.int32), 0)
+    k = tl.minimum(tl.maximum(want, both & 0xFFFF), both >> 16)
+    chosen = live & (rank < k)
+    number = tl.cumsum(chosen.to(tl.int32), 0) - chosen.to(tl.int32)
+    if COLD:
+        frozen = chosen & (held < -1)
+        cold_number = tl.cumsum(frozen.to(tl.int32), 0) - frozen.to(tl.int32)
+        n_cold = tl.sum(frozen.to(tl.int32), 0)
+        tl.store(pages + number - cold_number, held, mask=chosen & (held >= 0))
+        tl.store(cold_pages + cold_number, -2 - held, mask=frozen)
+        tl.store(count, k - n_cold)
+        tl.store(cold_count, n_cold)
+    else:
+        tl.store(pages + number, held, mask=chosen)
+        tl.store(count, k)
+
+
+@triton.jit
 def list_best(
     scores, held_at, pages, cold_pages, count, cold_count, blocks, want, sinks, window,
     SUBS: tl.constexpr, CAP: tl.constexpr, COLD: tl.constexpr,
@@ -85,16 +130,20 @@ def list_best(
     forced = live & ((spot < sinks) | (spot >= window))
     rival = live & (spot >= sinks) & (spot < window)
     # Evenly spaced keys make few cuts: scores nearer than 2 ** -24 of their range may count as equal.
-    least = tl.min(tl.where(rival, score, float("inf")), 0)
-    span = tl.max(tl.where(rival, score, -float("inf")), 0) - least
+    counted = forced.to(tl.int32) + (rival.to(tl.int32) << 16)
+    least, most, both = tl.reduce(
+        (tl.where(rival, score, float("inf")), tl.where(rival, score, -float("inf")), counted), 0, least_most_sum
+    )
+    span = most - least
     part = (score - least) / tl.where(span > 0.0, span, 1.0)
     keys = tl.where(rival, (tl.minimum(tl.maximum(part, 0.0), 1.0) * 67108864.0).to(tl.int32), -1)
-    both = tl.sum(forced.to(tl.int32) + (rival.to(tl.int32) << 16), 0)
     certain, rivals = both & 0xFFFF, both >> 16
     k = tl.minimum(tl.maximum(want - certain, 0), rivals)
     low, at_low = threshold(keys, k, rivals)
     # Unless exactly k lie at or above `low`, several equal it and only the first few of them are read.
-    need = tl.where(at_low == k, 0, k - tl.sum((keys > low).to(tl.int32), 0))
+    need = k * 0
+    if at_low != k:
+        need = k - tl.sum((keys > low).to(tl.int32), 0)
     above = forced | (rival & (keys > low - (at_low == k).to(tl.int32)))
     tie = rival & (keys == low)
     one = above.to(tl.int32) + (tie.to(tl.int32) << 16)
@@ -119,10 +168,13 @@ def choose_pages(
     q, table, lens, wanted, window, place, reps, scores, held_at, done, pages, counts, tail,
     sinks, heads, pairs, pool_blocks, table_stride, capacity, splits,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr,
-    BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr,
+    BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr, RANKED: tl.constexpr,
     UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Program (pair, split): scores UNITS sub-blocks; the pair's last to finish chooses and writes its lists."""
+    """Program (pair, split): scores UNITS sub-blocks; the pair's last to finish chooses and writes its lists.
+
+    RANKED: one program scores all of a pair's blocks, and no score goes through memory.
+    """
     pair, part = tl.program_id(0) // splits, tl.program_id(0) % splits
     request, head = pair // heads, pair % heads
     context, want, first = tl.load(lens + request), tl.load(wanted + request), tl.load(window + request)
@@ -136,12 +188,24 @@ def choose_pages(
     spot = part * (UNITS // SUBS) + tl.arange(0, UNITS // SUBS)
     block = tl.maximum(tl.load(ids + spot, mask=spot < table_stride, other=0), 0)
     held = tl.load(place + head * pool_blocks + block)
-    tl.store(place_at + spot, held, mask=spot < blocks)
     mine = reps + head.to(tl.int64) * pool_blocks * (SUBS * DIM * (2 if BOUNDS else 1))
-    score_units(
-        q + pair * GROUP * DIM, mine, ids, score_at, part * UNITS, blocks * SUBS, table_stride,
+    score = score_units(
+        q + pair * GROUP * DIM, mine, ids, part * UNITS, table_stride,
         GROUP, ROWS, DIM, SUBS, BOUNDS, UNITS, UPCAST, PRECISION,
     )  # fmt: skip
+    hot_at = pages + pair.to(tl.int64) * capacity
+    cold_at = pages + (pairs + pair).to(tl.int64) * capacity
+    if RANKED:
+        list_ranked(
+            score, tl.where(spot < blocks, held, -1), place_at, hot_at, cold_at, counts + pair, counts + pairs + pair,
+            want, sinks, first, UNITS, COLD,
+        )  # fmt: skip
+        if head == 0:
+            tl.store(tail + request, (context - 1) % TOKENS + 1)
+        return
+    tl.store(place_at + spot, held, mask=spot < blocks)
+    unit = part * UNITS + tl.arange(0, UNITS)
+    tl.store(score_at + unit, score, mask=unit < blocks * SUBS)
     tl.debug_barrier()
     before = parts - 1
     if parts > 1:
@@ -149,8 +213,8 @@ def choose_pages(
     if before == parts - 1:
         tl.store(done + pair, 0)
         list_best(
-            score_at, place_at, pages + pair.to(tl.int64) * capacity, pages + (pairs + pair).to(tl.int64) * capacity,
-            counts + pair, counts + pairs + pair, blocks, want, sinks, first, SUBS, CAP, COLD,
+            score_at, place_at, hot_at, cold_at, counts + pair, counts + pairs + pair, blocks, want, sinks, first,
+            SUBS, CAP, COLD,
         )  # fmt: skip
         if head == 0:
             tl.store(tail + request, (context - 1) % TOKENS + 1)
@@ -158,10 +222,11 @@ def choose_pages(
 
 @dataclass(frozen=True)
 class Choice:
-    """How to run it: sub-blocks to a program, and warps."""
+    """How to run it: sub-blocks to a program, and warps; up to `ranked` blocks one program ranks them all."""
 
     units: int = 64
     warps: int = 4
+    ranked: int = 256
 
 
 class Chooser:
@@ -196,13 +261,15 @@ class Chooser:
         """q [requests, q_heads, d], table int32 [requests, blocks], lens int32 [requests] -> the lists of `work`."""
         shape = pool.geometry
         rows = max(16, triton.next_power_of_2(shape.group))
-        units = max(how.units, shape.subs_per_block)
+        ranked = shape.subs_per_block == 1 and self.capacity <= how.ranked
+        units = self.capacity if ranked else max(how.units, shape.subs_per_block)
+        warps = max(4, units // 32) if ranked else how.warps
         splits = max(1, -(-self.blocks * shape.subs_per_block // units))
         choose_pages[(work.pairs * splits,)](
             q, table, lens, self.wanted, self.window, pool.place, pool.reps, self.scores, self.held, self.done,
             work.pages, work.counts, work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, len(pool.place),
             table.stride(0), work.capacity, splits,
             GROUP=shape.group, ROWS=rows, DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block,
-            BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units, COLD=len(pool.cold) > 0,
-            UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", num_warps=how.warps,
+            BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units, COLD=len(pool.cold) > 0, RANKED=ranked,
+            UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", num_warps=warps,
         )  # fmt: skip

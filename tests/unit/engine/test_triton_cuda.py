@@ -46,7 +46,8 @@ for statistics, rep_tokens in (("mean", 64), ("mean", 16), ("bounds", 64), ("bou
     for cold, gone in ((0.0, 0.0), (0.5, 0.2)):
         made = case(geometry, lens, cold_share=cold, evicted_share=gone, statistics=statistics, dtype=torch.float32)
         keep = Keep(0.3, sink_tokens=64, window_tokens=100, block_tokens=64)
-        work = check_selection(made, keep, Choice(units=16))
+        for ranked in (0, 256):
+            work = check_selection(made, keep, Choice(units=16, ranked=ranked))
         check_attention(made, work, Launch(2), 1e-5)
 made.pool.reps.zero_()
 work = check_selection(made, Keep(0.3, block_tokens=64), Choice(units=16))
@@ -77,8 +78,28 @@ POINTERS = {
     "q": "*bf16", "out": "*bf16", "hot": "*bf16", "cold": "*i8", "scales": "*fp32", "part_at": "*fp32",
     "weight_at": "*fp32", "scale": "fp32", "reps": "*bf16", "scores": "*fp32", "k": "*bf16", "v": "*bf16",
 }  # fmt: skip
-INTEGERS = ("heads", "pairs", "capacity", "parts", "sinks", "pool_blocks", "table_stride", "splits", "k_stride", "v_stride")
-SHAPE = {"GROUP": 4, "ROWS": 16, "DIM": 128, "TOKENS": 64, "COLD_UNIT": 128, "SCALE_UNIT": 32, "UPCAST": False, "PRECISION": "tf32"}
+INTEGERS = (
+    "heads",
+    "pairs",
+    "capacity",
+    "parts",
+    "sinks",
+    "pool_blocks",
+    "table_stride",
+    "splits",
+    "k_stride",
+    "v_stride",
+)
+SHAPE = {
+    "GROUP": 4,
+    "ROWS": 16,
+    "DIM": 128,
+    "TOKENS": 64,
+    "COLD_UNIT": 128,
+    "SCALE_UNIT": 32,
+    "UPCAST": False,
+    "PRECISION": "tf32",
+}
 
 
 def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -> Any:
@@ -109,7 +130,14 @@ def test_selection_and_storing_compile_for_hopper(bounds: bool) -> None:
     from engine.kernels._cuda.select import choose_pages
     from engine.kernels._cuda.store import ROUNDER, append_rows, quantise_pages
 
-    constants = SHAPE | {"SUBS": 4 if bounds else 1, "BOUNDS": bounds, "CAP": 1024, "UNITS": 128, "COLD": bounds}
+    constants = SHAPE | {
+        "SUBS": 4 if bounds else 1,
+        "BOUNDS": bounds,
+        "CAP": 1024,
+        "UNITS": 128,
+        "COLD": bounds,
+        "RANKED": False,
+    }
     for kernel in (choose_pages, append_rows, quantise_pages):
         made = compiled_for_hopper(kernel, constants | {"ROUND": ROUNDER}, 4)
         assert "cubin" in made.asm
