@@ -43,13 +43,11 @@ def run(lab: Laboratory, playbooks: Sequence[Playbook], plan: Plan, prefix: str 
     rule = rule_of(playbooks, finding.id)
     sets = dict(plan.knobs if plan.knobs is not None else finding.experiment.set if finding.experiment else ())
     controls = [lab.stretch(f"{prefix}-control", plan.length)]
-    settings = lab.control.knobs()
-    wanted = {name: resolve(settings.get(name, ""), value) if is_step(value) else value for name, value in sets.items()}
-    former = {name: settings[name] for name in wanted if name in settings}
+    wanted, former = settings(lab, sets)
     try:
-        after = _changed(lab, f"{prefix}-change", wanted, plan.length)
+        after = changed(lab, f"{prefix}-change", wanted, plan.length)
         if not plan.keep:
-            controls.append(_changed(lab, f"{prefix}-back", former, plan.length))
+            controls.append(changed(lab, f"{prefix}-back", former, plan.length))
     except BaseException:
         # Whatever ends an experiment early, the engine is not left changed.
         lab.control.set(former, f"{prefix}-undone")
@@ -91,7 +89,15 @@ def _turns(finding: Finding, playbooks: Iterable[Playbook]) -> bool:
     return bool(rule.experiment and rule.experiment.set)
 
 
-def _changed(lab: Laboratory, name: str, knobs: Mapping[str, str], length: Length) -> Segment:
+def settings(lab: Laboratory, sets: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the values to set, steps such as ``x2`` worked out, and the present ones to go back to."""
+    now = lab.control.knobs()
+    wanted = {name: resolve(now.get(name, ""), value) if is_step(value) else value for name, value in sets.items()}
+    return wanted, {name: now[name] for name in wanted if name in now}
+
+
+def changed(lab: Laboratory, name: str, knobs: Mapping[str, str], length: Length) -> Segment:
+    """Turn knobs, wait until what they found has left, and measure."""
     running = int(lab.count("sched.running") + lab.count("sched.waiting"))
     lab.control.set(knobs, f"{name}-settling")
     lab.settle(f"{name}-settling", Length(length.steps // 4, 0.5, SETTLE_S), running)

@@ -13,7 +13,7 @@ from kvscope.faults import Fault, Truth
 QUIET = "none"
 """Slugs of controls, on which nothing should be said, begin so."""
 KINDS = ("faults", "healthy", "pairs")
-QUICK = ("generic_kernel", "running_cap", "static_reservation", "nothing_wrong")
+QUICK = ("generic_kernel", "nothing_wrong")
 _NORMAL = "nothing_wrong"
 """The fault whose settings count as undisturbed when two others are laid over each other."""
 

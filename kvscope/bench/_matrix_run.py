@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvscope.bench._matrix_plan import Case
 from kvscope.diagnose import diagnose
+from kvscope.experiment import changed, rule_of, settings
 from kvscope.faults import Truth
 from kvscope.finding import Diagnosis, Finding
 from kvscope.laboratory import Laboratory, Length
@@ -17,6 +18,7 @@ from kvscope.sources import open_target
 from kvscope.sources._base import Mark
 from kvscope.sources.builtin import BuiltinEngine
 from kvscope.store import Segment, Store
+from kvscope.verification import verify_change
 from probes.catalog import CATALOG
 from probes.sample import Sample
 
@@ -58,9 +60,17 @@ class Outcome:
 
 
 def run(
-    case: Case, seeds: Sequence[int], playbooks: Sequence[Playbook], tell: Callable[[str], None]
+    case: Case,
+    seeds: Sequence[int],
+    playbooks: Sequence[Playbook],
+    tell: Callable[[str], None],
+    *,
+    verify: bool = False,
 ) -> Iterator[Outcome]:
-    """Start the case's engine as it should be, where its fault has a fix; then measure the fault under each seed."""
+    """Start the case's engine as it should be, where its fault has a fix; then measure the fault under each seed.
+
+    With ``verify`` the experiment of what was found is tried, too.
+    """
     start = case.sound or case.faulty
     engine = BuiltinEngine.start(
         {**start, "load.seed": str(seeds[0])},
@@ -77,11 +87,35 @@ def run(
                 baseline = lab.stretch(f"{case.label}, as it should be", MEASURED)
             for seed in seeds:
                 segment, steps = _measured(case, seed, lab)
-                yield outcome(case, seed, lab, baseline, segment, playbooks, steps)
+                found = outcome(case, seed, lab, baseline, segment, playbooks, steps)
+                yield replace(found, trial=_tried(found, lab, segment, playbooks)) if verify else found
                 if case.kind == "healthy" and baseline is None:
                     baseline = segment
     finally:
         engine.stop(keep_recorder=False)
+
+
+def _tried(found: Outcome, lab: Laboratory, segment: Segment, playbooks: Sequence[Playbook]) -> Named:
+    """Turn the knob of the first finding that has one, and compare its gain with the one expected; {} without one."""
+    diagnosis = diagnose(lab.store, playbooks, lab.source.describe(), current=segment.name, include_silent=True)
+    for name in (one["id"] for one in found.named):
+        finding, rule = next(one for one in diagnosis.findings if one.id == name), rule_of(playbooks, name)
+        if rule.experiment is None or not rule.experiment.set or rule.gain is None:
+            continue
+        wanted, former = settings(lab, dict(rule.experiment.set))
+        after = changed(lab, f"{segment.name}, changed", wanted, MEASURED)
+        lab.control.set(former)
+        said = next(one for one in found.named if one["id"] == name)
+        tried = verify_change(finding, rule, lab.store, segment, after)
+        return {
+            "finding": name,
+            "outcome": tried.outcome,
+            "expected": said.get("expected"),
+            "bound": said.get("bound"),
+            "measured": tried.measured_gain,
+            "error": tried.measured_error,
+        }
+    return {}
 
 
 def _clients(knobs: Mapping[str, str]) -> int:

@@ -67,21 +67,3 @@ def transfer_descriptors(window: Window) -> Reading | Missing:
 )
 def transfer_post_share(window: Window) -> Reading | Missing:
     return window.mean("transfer.post_share", "ratio")
-
-
-@signal(
-    "rank_read_ratio",
-    unit="x",
-    needs=("rank.entries_read",),
-    help="KV entries that the busiest rank read / the mean of the ranks.",
-)
-def rank_read_ratio(window: Window) -> Reading | Missing:
-    ranks = sorted({dict(labels).get("rank", "") for labels in window.store.keys("rank.entries_read")})
-    if len(ranks) < 2:
-        missing = window.counter("rank.entries_read")
-        return missing if isinstance(missing, Missing) else Missing("one rank only", "a run over several ranks")
-    grown = [window.increase_of("rank.entries_read", rank=rank) for rank in ranks]
-    known = [value for value in grown if not isinstance(value, Missing)]
-    if len(known) < len(ranks) or sum(known) <= 0:
-        return Missing("not every rank counted in this segment", "send the engine some work")
-    return Reading(max(known) * len(known) / sum(known), 0.0, "x", f"measured: {len(known)} ranks", 1, len(known))

@@ -7,6 +7,9 @@ from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import signal
 from kvscope.signals.window import Window
 
+_FITS = 0.99
+"""What admission counts where it admits all the same."""
+
 
 @signal("kv_resident_bytes", unit="B", needs=("kv.resident_bytes",), help="Bytes holding live KV, time average.")
 def kv_resident_bytes(window: Window) -> Reading | Missing:
@@ -74,7 +77,7 @@ def kv_assumed_share(window: Window) -> Reading | Missing:
 @signal(
     "kv_assumed_next_share",
     unit="ratio",
-    needs=("kv.assumed_bytes", "kv.reserved_bytes", "sched.running", "kv.usage_ratio"),
+    needs=("kv.assumed_bytes", "kv.reserved_bytes", "sched.running", "kv.usage_ratio", "sched.kv_bound_steps"),
     help="What admission would count as taken with one more average request / the pool: above 1 it does not fit.",
 )
 def kv_assumed_next_share(window: Window) -> Reading | Missing:
@@ -90,6 +93,9 @@ def kv_assumed_next_share(window: Window) -> Reading | Missing:
     if running.value <= 0:
         return Missing("nothing was running in this segment", "send the engine some work")
     grown = 1 + 1 / max(1.0, running.value)
+    if window.increase_of("sched.kv_bound_steps") == 0.0 and books.value * grown >= 1.0:
+        note = "measured: no step waited for blocks, so cached prefixes give way"
+        return Reading(_FITS, 0.0, "ratio", note, books.batches, books.samples)
     return Reading(
         books.value * grown, books.error * grown, "ratio", note or books.source, books.batches, books.samples
     )

@@ -7,6 +7,8 @@ from kvscope.signals.registry import signal
 from kvscope.signals.window import Window
 
 _UNCHECKED = "no generated token has a known right value"
+_NOT_LOOKED = "no token's margin was looked at: knob margin_every of the built-in engine"
+_NO_SHADOW = "no request was run again against the full cache: knob shadow_every of the built-in engine"
 
 
 @signal(
@@ -43,6 +45,61 @@ def quality_score(window: Window) -> Reading | Missing:
         return score
     tokens = right_token_share(window)
     return tokens if isinstance(tokens, Reading) else score
+
+
+@signal(
+    "margin",
+    unit="logits",
+    needs=("quality.margin_sum", "quality.margin_tokens"),
+    help="By how much a generated token leads the next best one, on average: falls before accuracy does.",
+)
+def margin(window: Window) -> Reading | Missing:
+    looked = window.counter("quality.margin_tokens")
+    return window.ratio(window.counter("quality.margin_sum"), looked, "logits", _NOT_LOOKED)
+
+
+@signal(
+    "narrow_token_share",
+    unit="ratio",
+    needs=("quality.narrow_tokens", "quality.margin_tokens"),
+    help="Generated tokens that lead by less than one logit: those that small errors can turn.",
+)
+def narrow_token_share(window: Window) -> Reading | Missing:
+    looked = window.counter("quality.margin_tokens")
+    return window.ratio(window.counter("quality.narrow_tokens"), looked, "ratio", _NOT_LOOKED)
+
+
+@signal(
+    "shadow_agreement",
+    unit="ratio",
+    needs=("quality.shadow_agreed", "quality.shadow_tokens"),
+    help="Generated tokens of sampled requests that the full cache would have said too.",
+)
+def shadow_agreement(window: Window) -> Reading | Missing:
+    compared = window.counter("quality.shadow_tokens")
+    return window.ratio(window.counter("quality.shadow_agreed"), compared, "ratio", _NO_SHADOW)
+
+
+@signal(
+    "shadow_kl",
+    unit="nats",
+    needs=("quality.shadow_kl_sum", "quality.shadow_tokens"),
+    help="Nats a token by which sampled requests differ from what the full cache says to the same words.",
+)
+def shadow_kl(window: Window) -> Reading | Missing:
+    compared = window.counter("quality.shadow_tokens")
+    return window.ratio(window.counter("quality.shadow_kl_sum"), compared, "nats", _NO_SHADOW)
+
+
+@signal(
+    "shadow_margin_kept",
+    unit="ratio",
+    needs=("quality.shadow_margin_sum", "quality.shadow_full_margin_sum"),
+    help="Lead of sampled requests' tokens / their lead with the full cache.",
+)
+def shadow_margin_kept(window: Window) -> Reading | Missing:
+    full = window.counter("quality.shadow_full_margin_sum")
+    return window.ratio(window.counter("quality.shadow_margin_sum"), full, "ratio", _NO_SHADOW)
 
 
 @signal("perplexity", unit="ppl", needs=("quality.perplexity",), help="Perplexity on a fixed text.")

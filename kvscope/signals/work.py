@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
+from kvscope.signals.registry import SIGNALS, signal
 from kvscope.signals.window import Window
 
 
@@ -61,3 +61,21 @@ def busy_sample_share(window: Window) -> Reading | Missing:
     share = busy / len(rows)
     error = 2 * (share * (1 - share) / len(rows)) ** 0.5
     return Reading(share, error, "ratio", "measured: samples of the gauges", 1, len(rows))
+
+
+@signal(
+    "batch_growth_gain",
+    unit="x",
+    needs=("sched.running", "sched.waiting", "time.linear", "time.host"),
+    help="Throughput if all that wait ran too / now: a step grows by what it does for each request only.",
+)
+def batch_growth_gain(window: Window) -> Reading | Missing:
+    once, demand = SIGNALS["step_headroom_share"].formula(window), SIGNALS["demand_factor"].formula(window)
+    if isinstance(once, Missing):
+        return once
+    if isinstance(demand, Missing):
+        return demand
+    grown, fixed = max(1.0, demand.value), min(max(once.value, 0.0), 1.0)
+    step = fixed + grown * (1 - fixed)
+    error = grown / step**2 * ((once.error * (grown - 1)) ** 2 + (demand.error * fixed / grown) ** 2) ** 0.5
+    return Reading(grown / step, error, "x", once.source, once.batches, once.samples)

@@ -1,0 +1,135 @@
+"""What a matrix of diagnoses came to: the confusion matrix, how often the cause was named, and false alarms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kvscope.bench._matrix_run import Outcome
+from kvscope.bench.result.quantity import Quantity
+from kvscope.bench.result.result import Result, Table
+
+NOTHING = "(nothing)"
+CLOSE = 0.25
+"""A gain within this of the expected one was foretold."""
+Told = tuple[str, Quantity]
+
+
+def make(outcomes: Sequence[Outcome], settings: dict[str, Any]) -> Result:
+    """Return the result over every run there is."""
+    faults = [one for one in outcomes if one.kind == "faults"]
+    tables = [_confusion(faults), _by_severity(faults)] if faults else []
+    tried = [one.trial for one in outcomes if one.trial]
+    if tried:
+        tables.append(_gains(tried))
+    told = [*_fault_quantities(faults), *_control_quantities(outcomes), *_gain_quantities(tried)]
+    return Result(
+        bench="diagnosis",
+        title="Which cause is named when it is known",
+        settings=settings,
+        quantities=tuple(quantity for _, quantity in told),
+        tables=tuple(tables),
+        says=tuple(says for says, _ in told),
+        warns=tuple(_warns(outcomes)),
+        extra={"runs": [asdict(one) for one in outcomes]},
+    )
+
+
+def right(one: Outcome) -> bool:
+    """Whether a run was judged right: the cause first, both of a pair anywhere, nothing on a control."""
+    if one.kind == "pairs":
+        return set(one.expected) <= set(one.slugs)
+    return one.said == (one.expected[0] if one.expected else "")
+
+
+def _severity(one: Outcome) -> str:
+    return one.label.rpartition("/")[2]
+
+
+def _share(name: str, runs: Sequence[Outcome], holds: Callable[[Outcome], bool], says: str, better: str) -> list[Told]:
+    if not runs:
+        return []
+    count = sum(map(holds, runs))
+    share = count / len(runs)
+    # Two standard errors with one run of each kind added: a share of 1 out of few is not certain.
+    smooth = (count + 1) / (len(runs) + 2)
+    error = 2 * (smooth * (1 - smooth) / (len(runs) + 2)) ** 0.5
+    quantity = Quantity(name, share, "ratio", error, "higher" if better == "higher" else "lower")
+    return [(f"{says}: {count} of {len(runs)}.", quantity)]
+
+
+def _fault_quantities(faults: Sequence[Outcome]) -> Iterable[Told]:
+    levels = list(dict.fromkeys(map(_severity, faults)))
+    for level in levels:
+        runs = [one for one in faults if _severity(one) == level]
+        yield from _share(f"top1_{level}", runs, right, f"Right cause first, {level}", "higher")
+        yield from _share(f"abstained_{level}", runs, lambda one: not one.named, f"Nothing said, {level}", "lower")
+        wrong = lambda one: bool(one.named) and not right(one)  # noqa: E731
+        yield from _share(f"wrong_{level}", runs, wrong, f"Another cause first, {level}", "lower")
+
+
+def _control_quantities(outcomes: Sequence[Outcome]) -> Iterable[Told]:
+    healthy = [one for one in outcomes if one.kind == "healthy"]
+    yield from _share("false_alarms", healthy, lambda one: bool(one.named), "Healthy runs with an alarm", "lower")
+    pairs = [one for one in outcomes if one.kind == "pairs"]
+    real = [one for one in pairs if not one.untrue]
+    yield from _share("pairs_both", real, right, "Pairs with both causes named (both there by the counters)", "higher")
+    either = lambda one: bool(set(one.expected) & set(one.slugs))  # noqa: E731
+    yield from _share("pairs_one", real, either, "Pairs with at least one of the two named", "higher")
+
+
+def _gain_quantities(tried: Sequence[dict[str, Any]]) -> Iterable[Told]:
+    known = [one for one in tried if one["outcome"] == "confirmed" and one["expected"] and one["measured"]]
+    if not known:
+        return
+    close = sum(abs(one["measured"] / one["expected"] - 1) <= CLOSE for one in known)
+    yield (
+        f"Gain within {CLOSE:.0%} of the expected one: {close} of {len(known)} confirmed.",
+        Quantity("gain_foretold", close / len(known), "ratio", None, "higher"),
+    )
+    over = sum(bool(one["bound"]) and one["measured"] - (one["error"] or 0.0) > one["bound"] for one in known)
+    yield (
+        f"Gain above its bound by more than the interval: {over} of {len(known)}.",
+        Quantity("gain_above_bound", over / len(known), "ratio", None, "lower"),
+    )
+
+
+def _confusion(faults: Sequence[Outcome]) -> Table:
+    """One row a fault and severity: what was said first how often, the right cause in front."""
+    rows = []
+    for label in dict.fromkeys(one.label for one in faults):
+        runs = [one for one in faults if one.label == label]
+        said = Counter(one.said or NOTHING for one in runs)
+        expected = runs[0].expected[0]
+        others = ", ".join(f"{name} {count}" for name, count in said.most_common() if name not in (expected, NOTHING))
+        absent = sum(bool(one.untrue) for one in runs)
+        rows.append((label, expected, len(runs), said[expected], said[NOTHING], others or "", absent))
+    columns = ("fault", "cause", "runs", "named first", "nothing", "another first", "not there by its counters")
+    return Table("Confusion matrix", columns, ("",) * len(columns), tuple(rows))
+
+
+def _by_severity(faults: Sequence[Outcome]) -> Table:
+    rows = []
+    for level in dict.fromkeys(map(_severity, faults)):
+        runs = [one for one in faults if _severity(one) == level]
+        count, silent = sum(map(right, runs)), sum(not one.named for one in runs)
+        also = sum(set(one.expected) <= set(one.slugs) for one in runs)
+        rows.append((level, len(runs), count / len(runs), also / len(runs), silent / len(runs)))
+    columns = ("severity", "runs", "named first", "named at all", "nothing said")
+    return Table("By severity", columns, ("", "", "ratio", "ratio", "ratio"), tuple(rows))
+
+
+def _gains(tried: Sequence[dict[str, Any]]) -> Table:
+    columns = ("finding", "outcome", "expected", "bound", "measured", "error")
+    rows = tuple(tuple(one.get(column) for column in columns) for one in tried)
+    return Table("Gains, as factors", columns, ("", "", "x", "x", "x", "x"), rows)
+
+
+def _warns(outcomes: Sequence[Outcome]) -> Iterable[str]:
+    for one in outcomes:
+        if one.kind == "healthy" and one.named:
+            yield f"{one.label}, seed {one.seed}: false alarm {', '.join(named['id'] for named in one.named)}."
+        elif one.kind == "faults" and one.named and not right(one):
+            yield f"{one.label}, seed {one.seed}: {one.expected[0]} expected, {one.said} said."

@@ -1,0 +1,95 @@
+"""Break the built-in engine on purpose, in every way it knows, and see which cause is named.
+
+Faults at three severities, healthy controls at several loads, and pairs of faults, each under several seeds.
+An engine is started as it should be and measured, then its fault is turned on and measured again, as one would see it
+who marked the moment; a fault without a fix is seen alone. The length of a run is counted in steps, so that a slow
+machine takes longer and judges by as much. Every run is kept in --log at once: an interrupted matrix goes on where it
+stopped, and --part splits it over machines whose logs --merge puts together.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from kvscope.bench._matrix_plan import Case
+    from kvscope.bench._matrix_run import Outcome
+    from kvscope.bench.result.result import Result
+
+SEEDS, QUICK_KINDS = 3, ("faults", "healthy")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """What to run, and where to keep it."""
+    add = parser.add_argument
+    add("--kinds", default="faults,healthy,pairs", metavar="K,…", help="faults, healthy, pairs (all)")
+    add("--only", default="", metavar="FAULT,…", help="these faults (all)")
+    add("--severity", default="", metavar="S,…", help="mild, clear, severe (all)")
+    add("--seeds", type=int, default=SEEDS, metavar="N", help=f"runs of each case, seeds 0 to N-1 ({SEEDS})")
+    add("--part", default="1/1", metavar="I/N", help="every N-th case, from the I-th on (1/1)")
+    add("--log", metavar="FILE", help="keep finished runs; with it an interrupted matrix goes on")
+    add("--merge", nargs="+", default=[], metavar="FILE", help="start nothing: judge the runs of these logs together")
+    add("--verify", action="store_true", help="also try the experiment of what was found, and compare its gain")
+    add("--quick", action="store_true", help="one fault and one control, about 20 s")
+
+
+def measure(options: argparse.Namespace) -> Result:
+    """Run what is not in the log yet, and judge all of it."""
+    from pathlib import Path
+
+    from kvscope.bench import _matrix_log, _matrix_plan, _matrix_result
+
+    settings = {name: getattr(options, name) for name in ("kinds", "only", "severity", "seeds", "part", "verify")}
+    if options.merge:
+        runs = _matrix_log.read(map(Path, options.merge))
+        return _matrix_result.make(list(runs.values()), {"merged": len(options.merge)})
+    cases, seeds = _cases(options)
+    cases = _matrix_plan.part(cases, options.part)
+    log = Path(options.log) if options.log else None
+    found = _run(cases, seeds, log, verify=options.verify)
+    return _matrix_result.make(found, settings)
+
+
+def _cases(options: argparse.Namespace) -> tuple[tuple[Case, ...], range]:
+    from kvscope.bench import _matrix_plan
+    from kvscope.errors import UsageError, nearest
+
+    if options.quick:
+        return _matrix_plan.cases(QUICK_KINDS, _matrix_plan.QUICK, ("clear",)), range(1)
+    kinds = _words(options.kinds)
+    for kind in kinds:
+        if kind not in _matrix_plan.KINDS:
+            raise UsageError(f"--kinds {kind!r}{nearest(kind, _matrix_plan.KINDS)}; there are faults, healthy, pairs")
+    if options.seeds < 1:
+        raise UsageError(f"--seeds {options.seeds}: expected at least 1")
+    return _matrix_plan.cases(kinds, _words(options.only), _words(options.severity)), range(options.seeds)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _run(cases: Sequence[Case], seeds: Sequence[int], log: Path | None, *, verify: bool) -> list[Outcome]:
+    from kvscope.bench import _matrix_log
+    from kvscope.bench._matrix_run import run
+    from kvscope.commands._progress import Line
+    from kvscope.playbook import load_all
+
+    known = _matrix_log.read([log]) if log is not None and log.exists() else {}
+    books, line, found = load_all(), Line(), []
+    try:
+        for number, case in enumerate(cases, 1):
+            todo = [seed for seed in seeds if (case.label, seed) not in known]
+            found += [known[case.label, seed] for seed in seeds if (case.label, seed) in known]
+            tell = lambda text, number=number: line.show(f"{number} of {len(cases)}: {text}")  # noqa: E731
+            for outcome in run(case, todo, books, tell, verify=verify) if todo else ():
+                found.append(outcome)
+                if log is not None:
+                    _matrix_log.add(log, outcome)
+    finally:
+        line.wipe()
+    return found

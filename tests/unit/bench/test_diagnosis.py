@@ -1,0 +1,84 @@
+"""The matrix: what it runs, how it is split and resumed, and how what was said is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvscope.bench import _matrix_log, _matrix_plan, _matrix_result
+from kvscope.bench._matrix_run import Outcome
+from kvscope.bench.result import html, result
+from kvscope.cli import run
+from kvscope.errors import UsageError
+
+
+def outcome(kind: str, said: str, expected: tuple[str, ...], *, severity: str = "clear", seed: int = 0) -> Outcome:
+    named = ({"id": said, "slug": said, "verdict": "likely"},) if said else ()
+    return Outcome(kind, f"{'+'.join(expected) or 'well'}/{severity}", seed, expected, named)
+
+
+RUNS = [
+    outcome("faults", "static_reservation", ("static_reservation",)),
+    outcome("faults", "", ("static_reservation",), seed=1),
+    outcome("faults", "scheduler_cpu_bound", ("tier_switching",), severity="mild"),
+    outcome("healthy", "", ()),
+    outcome("healthy", "tier_switching", (), seed=1),
+]
+
+
+def test_every_fault_is_run_at_every_severity_it_has() -> None:
+    labels = {case.label for case in _matrix_plan.cases(("faults",))}
+    assert {"generic_kernel/mild", "generic_kernel/clear", "generic_kernel/severe"} <= labels
+    assert {case.names[0] for case in _matrix_plan.cases(("healthy",))} == {"nothing_wrong", "compute_bound"}
+
+
+def test_a_pair_never_sets_one_knob_twice() -> None:
+    pairs = {case.names for case in _matrix_plan.cases(("pairs",))}
+    assert ("generic_kernel", "running_cap") in pairs
+    assert not any(set(names) == {"split_pools", "fragmentation"} for names in pairs)
+
+
+def test_parts_together_are_the_whole() -> None:
+    whole = _matrix_plan.cases(("faults",))
+    parts = [_matrix_plan.part(whole, f"{index}/4") for index in range(1, 5)]
+    assert sorted(case.label for part in parts for case in part) == sorted(case.label for case in whole)
+    with pytest.raises(UsageError, match="expected I/N"):
+        _matrix_plan.part(whole, "5/4")
+
+
+def test_what_was_finished_is_read_back_and_half_a_line_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    for one in RUNS:
+        _matrix_log.add(path, one)
+    with path.open("a") as file:
+        file.write('{"kind": "faults", "lab')
+    assert list(_matrix_log.read([path]).values()) == RUNS
+
+
+def test_right_causes_abstentions_wrong_ones_and_alarms_are_counted() -> None:
+    found = _matrix_result.make(RUNS, {})
+    values = {one.name: one.value for one in found.quantities}
+    assert values["top1_clear"] == values["abstained_clear"] == 0.5
+    assert (values["wrong_mild"], values["false_alarms"]) == (1.0, 0.5)
+    assert len(found.warns) == 2
+    assert "static_reservation" in html.render(found)
+    assert '"runs"' in result.as_json(found)
+
+
+def test_gains_are_counted_where_the_change_was_confirmed() -> None:
+    trial = {"finding": "x", "outcome": "confirmed", "expected": 1.5, "bound": 2.0, "measured": 1.6, "error": 0.1}
+    far = {**trial, "measured": 2.5}
+    runs = [Outcome("faults", "a/clear", seed, ("a",), (), trial=one) for seed, one in enumerate((trial, far))]
+    values = {one.name: one.value for one in _matrix_result.make(runs, {}).quantities}
+    assert (values["gain_foretold"], values["gain_above_bound"]) == (0.5, 0.5)
+
+
+def test_logs_are_judged_together_without_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for index, one in enumerate(RUNS):
+        _matrix_log.add(tmp_path / f"{index}.jsonl", one)
+    logs = [str(path) for path in sorted(tmp_path.glob("*.jsonl"))]
+    assert run(["bench", "diagnosis", "--merge", *logs, "-o", str(tmp_path / "found.html")]) == 0
+    assert "Confusion matrix" in capsys.readouterr().out
+    assert run(["bench", "diagnosis", "--kinds", "fults"]) == 2
+    assert "did you mean 'faults'" in capsys.readouterr().err
