@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from engine.forms.hot import CODE as HOT
+from engine.quality import COLUMNS as QUALITY
+from engine.quality import Quality
 from probes.openmetrics import Histogram
 from probes.recorder import Recorder, step_columns
 
@@ -52,6 +54,7 @@ METRICS = (
     *("tier.load_time", "tier.store_time", "tier.stall_time", "tier.used_bytes", "tier.capacity_bytes"),
     *("tier.link_limit", "quality.tokens_checked", "quality.tokens_right"),
     *("quality.later_tokens_checked", "quality.later_tokens_right", "engine.config_epoch"),
+    *QUALITY,
 )
 LAYER_METRICS = (
     *("kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries", "sparse.layer_entries_read"),
@@ -177,6 +180,8 @@ class Instruments:
         )
 
     def _memory(self, engine: Engine) -> None:
+        if isinstance(engine.judge, Quality):
+            engine.judge.put(self.recorder)
         put, cache, by_layer = self.recorder.set, engine.cache, engine.cache.resident_bytes_by_layer()
         resident, held = sum(by_layer), cache.blocks.tokens
         room, estimate = engine.scheduler.room(resident), engine.scheduler.admission

@@ -74,6 +74,8 @@ class Knobs:
     step_tokens: int = _count(0)
     prefix_cache: str = _choice("on", lambda: ("on", "off"))
     audit_steps: int = _count(0)
+    margin_every: int = _count(8)
+    shadow_every: int = _count(0)
 
     def __post_init__(self) -> None:
         for one in fields(self):

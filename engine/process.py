@@ -29,6 +29,7 @@ from engine.knobs import KnobError
 from engine.llm import Engine
 from engine.memory import keep_freed_memory
 from engine.model import ModelConfig
+from engine.quality import Quality
 from engine.recall import task
 from engine.scheduler import check_fits
 from engine.server import Command, Server
@@ -120,6 +121,7 @@ class Process:
         ring = RingWriter(header, names, REQUEST_COLUMNS)
         recorder = Recorder(ring, names, REQUEST_COLUMNS)
         self.engine.probe = Instruments(recorder, self.histograms)
+        self.engine.judge = Quality(self.engine)
         return ring, recorder
 
     def tags(self) -> dict[str, str]:

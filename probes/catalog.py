@@ -207,6 +207,16 @@ _METRICS = (
     Metric(
         "quality.later_tokens_right", _C, "tokens", "Right tokens of answers after a conversation's first question."
     ),
+    Metric("quality.margin_tokens", _C, "tokens", "Generated tokens whose lead over the next best was looked at."),
+    Metric("quality.margin_sum", _C, "logits", "Sum of those leads, in logits."),
+    Metric("quality.narrow_tokens", _C, "tokens", "Of those tokens, the ones that led by less than one logit."),
+    Metric("quality.shadow_requests", _C, "requests", "Requests run again against the full cache, on the side."),
+    Metric("quality.shadow_tokens", _C, "tokens", "Their generated tokens, compared one by one."),
+    Metric("quality.shadow_agreed", _C, "tokens", "Of those tokens, the ones the full cache would have said too."),
+    Metric("quality.shadow_kl_sum", _C, "nats", "Sum over those tokens of KL(full cache, served cache)."),
+    Metric("quality.shadow_margin_sum", _C, "logits", "Sum over those tokens of the served cache's lead."),
+    Metric("quality.shadow_full_margin_sum", _C, "logits", "Sum over those tokens of the full cache's lead."),
+    Metric("quality.shadow_time", _C, "s", "Seconds spent running requests again; part of the engine's host time."),
     # Configuration that decides what can go wrong; from an engine's page, its command line, or a report.
     Metric("config.tensor_parallel", _G, "ranks", "Ranks that a layer's heads are split over."),
     Metric("config.kv_heads", _G, "heads", "KV heads of a layer; 1 under latent attention."),
