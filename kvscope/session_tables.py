@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import pairwise
 
+from kvscope import session_ranks
 from kvscope.session_view import Reader
 from kvscope.signals import replicas
 from kvscope.signals.reading import Missing, Reading
@@ -123,7 +124,9 @@ def kept_by_length(reader: Reader) -> Table:
 
 
 def fleet(reader: Reader) -> Table:
-    """Replicas side by side, and above them the ones that surely stand out."""
+    """Replicas (or one engine's ranks) side by side, and above them the ones that surely stand out."""
+    if (found := session_ranks.ranks(reader)) is not None:
+        return found
     told = {
         "tok/s": ("replica_throughput_ratio", "1/s"),
         "TTFT": ("replica_ttft_ratio", "s"),

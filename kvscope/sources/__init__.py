@@ -76,9 +76,11 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
 
 
 def _fleet(text: str, timeout_s: float | None) -> Source | None:
-    """Return a source of several engines when the target names them: a Prometheus, or addresses with commas."""
-    from kvscope.sources import _promapi, _scrape, fleet
+    """Return a source of several engines when the target names them: a Prometheus, or a list with commas."""
+    from kvscope.sources import _promapi, _scrape, fleet, ranks
 
+    if ranks.is_list(text) and not Path(text).exists():
+        return ranks.RanksSource.of(text)
     if _promapi.is_prometheus(text):
         from kvscope.sources import prometheus
 

@@ -33,7 +33,7 @@ class RingSource:
         except RingError as error:
             raise SourceError(str(error)) from error
         self._path = path
-        self._steps = _StepColumns(self._reader.columns)
+        self._steps = _StepColumns(self._reader.columns, self.rank)
         self._requests = [(_series(name), at) for at, name in enumerate(self._reader.request_columns) if name != "t"]
         self._request_t = self._reader.request_columns.index("t")
         self._tags = _tags(self._reader.header)
@@ -42,6 +42,23 @@ class RingSource:
         self._last_t = -math.inf
         self._told_dead = False
         self._told_torn = False
+
+    @property
+    def rank(self) -> int | None:
+        """Which rank of an engine wrote this, where it is one of several."""
+        index = (self._reader.header.get("rank") or {}).get("index")
+        return int(index) if isinstance(index, int) else None
+
+    @property
+    def run(self) -> str | None:
+        """What the recorders of one engine's ranks have in common."""
+        run = (self._reader.header.get("rank") or {}).get("run")
+        return str(run) if run is not None else None
+
+    @property
+    def writer(self) -> int:
+        """The process that wrote this, whether it lives or not."""
+        return self._reader.pid
 
     @property
     def pid(self) -> int | None:
@@ -119,11 +136,12 @@ class RingSource:
 class _StepColumns:
     """Which columns of a step row mean what, and which rows are worth taking."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], rank: int | None) -> None:
         self.t = columns.index("t")
-        series = [(_series(name), at) for at, name in enumerate(columns) if name != "t"]
-        self._plain = [(metric, at) for (metric, labels), at in series if not labels]
-        self._layers = [(metric, labels, at) for (metric, labels), at in series if labels]
+        series = [(_series(name, rank), at) for at, name in enumerate(columns) if name != "t"]
+        by_layer = [(bool(labels) and labels[0][0] == "layer", metric, labels, at) for (metric, labels), at in series]
+        self._plain = [(metric, labels, at) for layer, metric, labels, at in by_layer if not layer]
+        self._layers = [(metric, labels, at) for layer, metric, labels, at in by_layer if layer]
         self._last_step = -math.inf
         self._last_layer = -math.inf
 
@@ -136,16 +154,18 @@ class _StepColumns:
             needed = index + 1 == len(rows) or any(before < cut <= t or t < cut <= after for cut in cuts)
             if needed or t - self._last_step >= STEP_GAP_S:
                 self._last_step = t
-                found += [Sample(metric, row[at], t) for metric, at in self._plain]
+                found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._plain]
                 if needed or t - self._last_layer >= LAYER_GAP_S:
                     self._last_layer = t
                     found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._layers]
         return found
 
 
-def _series(column: str) -> tuple[str, Labels]:
-    """Split ``metric[3]`` into the metric and its layer label."""
+def _series(column: str, rank: int | None = None) -> tuple[str, Labels]:
+    """Split ``metric[3]`` into the metric and its layer label; a rank's own metrics carry the rank."""
     metric, bracket, layer = column.partition("[")
+    if rank is not None and metric.startswith("rank."):
+        return metric, (("rank", str(rank)),)
     return metric, (("layer", layer.rstrip("]")),) if bracket else ()
 
 
