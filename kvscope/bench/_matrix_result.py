@@ -37,6 +37,27 @@ def make(outcomes: Sequence[Outcome], settings: dict[str, Any]) -> Result:
     )
 
 
+def unchanged(judged: Sequence[Sequence[tuple[str, str]]], fault: str) -> Result:
+    """Return how often a change that was never made was confirmed; ``judged`` has one row a pair of stretches."""
+    answers = Counter(answer for pair in judged for _, answer in pair)
+    total, pairs = sum(answers.values()), len(judged)
+    fooled = [rule for pair in judged for rule, answer in pair if answer == "confirmed"]
+    hit = sum(any(answer == "confirmed" for _, answer in pair) for pair in judged)
+    rows = tuple((answer, count) for answer, count in answers.most_common())
+    return Result(
+        bench="diagnosis",
+        title="Changes that were never made, verified",
+        settings={"unchanged": pairs, "fault": fault},
+        quantities=(Quantity("confirmed_unchanged", float(len(fooled)), "", None, "lower"),),
+        tables=(Table("Answers", ("answer", "times"), ("", ""), rows),),
+        says=(
+            f"{pairs} pairs of stretches of one unchanged engine, each judged by every experiment whose signals it "
+            f"has: {total} verifications, {len(fooled)} confirmed (in {hit} pairs).",
+        ),
+        warns=tuple(f"{rule}: confirmed although nothing was changed." for rule in fooled),
+    )
+
+
 def right(one: Outcome) -> bool:
     """Whether a run was judged right: the cause first, both of a pair anywhere, nothing on a control."""
     if one.kind == "pairs":

@@ -34,6 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--log", metavar="FILE", help="keep finished runs; with it an interrupted matrix goes on")
     add("--merge", nargs="+", default=[], metavar="FILE", help="start nothing: judge the runs of these logs together")
     add("--verify", action="store_true", help="also try the experiment of what was found, and compare its gain")
+    add(
+        "--unchanged", type=int, default=0, metavar="N", help="instead: N pairs of stretches with nothing changed (A/A)"
+    )
     add("--quick", action="store_true", help="one fault and one control, about 20 s")
 
 
@@ -47,6 +50,8 @@ def measure(options: argparse.Namespace) -> Result:
     if options.merge:
         runs = _matrix_log.read(map(Path, options.merge))
         return _matrix_result.make(list(runs.values()), {"merged": len(options.merge)})
+    if options.unchanged:
+        return _unchanged(options.unchanged, options.only or "generic_kernel")
     cases, seeds = _cases(options)
     cases = _matrix_plan.part(cases, options.part)
     log = Path(options.log) if options.log else None
@@ -93,3 +98,23 @@ def _run(cases: Sequence[Case], seeds: Sequence[int], log: Path | None, *, verif
     finally:
         line.wipe()
     return found
+
+
+def _unchanged(pairs: int, only: str) -> Result:
+    """Verify changes that nobody made, on an engine with a fault: something is there to be found, and nothing done."""
+    from kvscope.bench import _matrix_plan, _matrix_result, _matrix_unchanged
+    from kvscope.commands._progress import Line
+    from kvscope.errors import UsageError
+    from kvscope.playbook import load_all
+
+    if pairs < 1 or "," in only:
+        raise UsageError(f"--unchanged {pairs} --only {only}: expected at least one pair, and one fault")
+    cases = _matrix_plan.cases(("faults", "healthy"), (only,), ("clear",))
+    books, line, judged = load_all(), Line(), []
+    try:
+        for number, answers in enumerate(_matrix_unchanged.run(cases[0], pairs, books, line.show), 1):
+            line.show(f"{number} of {pairs} pairs")
+            judged.append(answers)
+    finally:
+        line.wipe()
+    return _matrix_result.unchanged(judged, only)
