@@ -147,7 +147,15 @@ def _headroom(names: Names) -> str | None:
     return f"1 / (1 + ({tokens}) / {WEIGHTS_IN_TOKENS})" if tokens else None
 
 
+def _growth(names: Names) -> str | None:
+    running, waiting, once = names.gauge("sched.running"), names.gauge("sched.waiting"), _headroom(names)
+    if not running or not waiting or not once:
+        return None
+    return f"(({running}) + ({waiting})) / ((({running}) + ({waiting}) * (1 - ({once}))) > 0)"
+
+
 _SPECIAL: Mapping[str, Callable[[Names], str | None]] = {
+    "batch_growth_gain": _growth,
     "busy_sample_share": _busy,
     "cap_bound_share": _at_the_limit,
     "kv_assumed_next_share": _next,
