@@ -63,7 +63,8 @@ def wilson(right: int, of: int) -> tuple[float, float]:
     share, spread = right / of, Z95 * Z95 / of
     middle = (share + spread / 2) / (1 + spread)
     half = Z95 / (1 + spread) * (share * (1 - share) / of + spread / (4 * of)) ** 0.5
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # The ends are exact where every answer is right or wrong; rounding must not move them inside.
+    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
 
 
 def row_of(first: Answers, second: Answers, full: tuple[Answers, Answers]) -> dict[str, float | int]:

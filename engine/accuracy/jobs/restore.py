@@ -8,7 +8,7 @@ cache (the later question asked first). A fault is named by the tests that bring
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.accuracy import exact
@@ -23,6 +23,8 @@ RECOVERS = 0.7
 """Of the answers lost, what a test must bring back to have found the cause."""
 LOST = 0.1
 """Accuracy that must be lost for there to be anything to explain."""
+SIZES = {False: (2, 48), True: (2, 8)}
+"""Contexts and dialogues, by whether few are asked."""
 TESTS = ("bits", "blocks", "k", "scores", "fresh")
 
 
@@ -36,7 +38,7 @@ class Fault:
     context: int = 2048
     density: float = 1 / 8
     scores: bool = False
-    few: bool = field(default=False)
+    few: bool = False
     """Whether every question costs a prefill of its own, so that fewer are asked."""
 
 
@@ -75,7 +77,7 @@ def run(order: dict[str, Any], loaded: Loaded, tell: Callable[[str], None]) -> I
 
 def examine(laboratory: Laboratory, fault: Fault, seed: int, task: str) -> dict[str, Any]:
     """Run every test there is for a fault."""
-    documents, dialogues = (2, 8) if fault.few else (2, 48)
+    documents, dialogues = SIZES[fault.few]
     knobs = dict(fault.knobs)
     cell = Cell(task, fault.context, fault.density, fault.block, seed, documents, dialogues, knobs)
     full, lost = _right(laboratory, cell.with_knobs(policy="full")), _right(laboratory, cell)
