@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kvscope.bench._matrix_run import only
 from kvscope.bench.client import drive
 from kvscope.bench.client.outcome import Outcome
 from kvscope.bench.client.server import Ask, Server
+from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData
+from kvscope.playbook import load_all
 from kvscope.sources._base import Source
-from kvscope.store import Store
+from kvscope.store import Segment, Store
 
 Tell = Callable[[int], None]
+_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Admitted:
     failed: int
     tokens_per_s: float
     margin: float = 0.0
+    named: str = ""
+    """The causes a diagnosis of the same run names first: id of the playbook and verdict of each."""
 
 
 def admit(
@@ -45,7 +51,7 @@ def admit(
     store = Store(1 << 16)
     outcomes = asyncio.run(_load(server, source, store, asks, clients, tell))
     store.add(source.poll().samples)
-    _, waiting = store.series("sched.waiting")
+    times, waiting = store.series("sched.waiting")
     _, running = store.series("sched.running")
     busy = [now for now, queue in zip(running, waiting, strict=False) if queue >= 1]
     if not busy:
@@ -63,7 +69,21 @@ def admit(
         len(outcomes) - len(answered),
         sum(one.tokens_out for one in answered) / wall,
         float(knobs.get("curve_margin", 0.0)),
+        _named(only(store, [_busy(times, waiting)]), source),
     )
+
+
+def _busy(times: Sequence[float], waiting: Sequence[float]) -> Segment:
+    """The stretch in which requests waited: before and after it the pool fills and empties."""
+    queued = [t for t, queue in zip(times, waiting, strict=True) if queue >= 1]
+    return Segment("busy", queued[0], queued[-1], {})
+
+
+def _named(store: Store, source: Source) -> str:
+    """Diagnose the run as a user would who only sees it from outside."""
+    found = diagnose(store, load_all(), source.describe()).findings
+    shown = [f"{one.id} ({one.verdict})" for one in found if one.verdict in ("likely", "possible")]
+    return ", ".join(shown[:_SHOWN])
 
 
 async def _load(

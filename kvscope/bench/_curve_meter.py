@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 from kvscope.bench.client.server import Server
@@ -19,6 +19,9 @@ POLL_S = 0.02
 TRIES = 3
 RESIDENT, LAYER = "kv.resident_bytes", "kv.bytes_per_layer"
 USAGE, CAPACITY = "kv.usage_ratio", "kv.capacity_tokens"
+CACHED, EVICTED = "prefix.reusable", "cache.evictions"
+SMALL_IN, SMALL_OUT = 2, 10
+"""A request of one block that runs long enough for the engine to look at its pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,34 @@ class Held:
     by_layer: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Bytes that were resident while a request of one block ran, and the bytes of that block; blocks dropped so far."""
+
+    amount: float
+    by_layer: tuple[float, ...]
+    block: float
+    evicted: float | None
+
+    def taken_off(self, held: Held) -> Held:
+        """Return what is the request's own of what was resident."""
+        kept = max(0.0, self.amount - self.block)
+        layers = [max(0.0, size - self.block / len(self.by_layer)) for size in self.by_layer]
+        own = tuple(size - kept for size, kept in zip(held.by_layer, layers, strict=False))
+        return replace(held, amount=held.amount - kept, peak=held.peak - kept, by_layer=own)
+
+
 class Meter:
     """Reads a source beside a server that nobody else uses."""
 
     def __init__(self, server: Server, source: Source) -> None:
         self._server, self._source = server, source
         self._store = Store(1 << 16)
+
+    @property
+    def capacity_tokens(self) -> float | None:
+        """Tokens the server's pool can hold uncompressed, where it says so."""
+        return self._store.latest(CAPACITY)
 
     def hold(self, tokens_in: int, tokens_out: int, seed: int) -> Held:
         """Send one request and return what it held; sent again when it was over before anything was read.
@@ -56,6 +81,32 @@ class Meter:
         )
 
     def _once(self, tokens_in: int, tokens_out: int, seed: int) -> Held | None:
+        before = self._of_others(seed + 1)
+        held, evicted = self._request(tokens_in, tokens_out, seed), self._store.latest(EVICTED)
+        if held is None or before is None:
+            return held
+        if evicted != before.evicted:
+            raise NotEnoughData(
+                f"blocks of ended requests were dropped while one of {tokens_in} tokens was measured: "
+                "expected room for both; start the engine anew, with a larger pool or prefix_cache=off"
+            )
+        return before.taken_off(held)
+
+    def _of_others(self, seed: int) -> Others | None:
+        """Return what a prefix cache keeps of ended requests, where the engine counts that as resident, or None.
+
+        A request of one block makes the engine look at its pool again; its block is not cached, and goes when it ends.
+        """
+        self._store.add(self._source.poll().samples)
+        if self._store.latest(RESIDENT) is None or self._store.latest(CACHED) is None:
+            return None
+        small = self._request(SMALL_IN, SMALL_OUT, seed)
+        block, room, pool = (self._store.latest(name) for name in ("kv.block_size", CAPACITY, "kv.reserved_bytes"))
+        if small is None or not block or not room or not pool:
+            return None
+        return Others(small.amount, small.by_layer, block * pool / room, self._store.latest(EVICTED))
+
+    def _request(self, tokens_in: int, tokens_out: int, seed: int) -> Held | None:
         ask = make_asks([(tokens_in, tokens_out)], seed, None, 0)[0]
         stop = threading.Event()
         reader = threading.Thread(target=self._read, args=(stop,), name="meter", daemon=True)

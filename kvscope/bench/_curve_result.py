@@ -10,7 +10,9 @@ from kvscope.bench._curve_fit import Fit, Point
 from kvscope.bench._curve_meter import Held
 from kvscope.bench.result.quantity import Quantity
 from kvscope.bench.result.result import Cell, Plot, Result, Series, Table
+from kvscope.bench.workload.lengths import DEFAULT, draw, scaled
 
+_DRAWN = 2000
 ARTICLE = ((0, 0.6), (8192, 0.35), (32768, 0.28))
 """The article's example coefficients (§4.2), to be held against."""
 
@@ -23,6 +25,7 @@ def make(
     admitted: Sequence[Admitted],
     tags: Mapping[str, str],
     settings: Mapping[str, Any],
+    room_tokens: float | None = None,
 ) -> Result:
     """Put points, pieces and admissions into one result; without ``dense`` the plain size is the longest request's."""
     by_length = [Quantity(f"coefficient_{p.tokens}", p.mean, "x", (p.high - p.low) / 2 + 1e-3, "lower") for p in points]
@@ -38,7 +41,7 @@ def make(
         quantities=(*by_length, *runs),
         tables=(table, *([layers] if layers.rows else []), *([_admission(admitted)] if admitted else [])),
         plots=(_plot(points, found),),
-        says=tuple(_says(packed, points, found, admitted)),
+        says=(*_says(packed, points, found, admitted), *flags_near(found, points[-1].tokens, room_tokens)),
         warns=tuple(_warns(points, admitted)),
         extra={"curve": [list(piece) for piece in found.pieces], "margin": found.margin},
     )
@@ -92,10 +95,6 @@ def _says(packed: Sequence[Held], points: Sequence[Point], found: Fit, admitted:
     rise = max(one.peak / one.amount for one in packed)
     if rise > 1.05:
         yield f"While a prompt is read a request holds up to {rise:.1f} times that: few prompts may be read at once."
-    yield (
-        "vLLM and SGLang admit by blocks in use and need no coefficient; what caps them is a count: "
-        "vLLM --max-num-seqs, SGLang --max-running-requests (and --schedule-conservativeness for what is reserved)."
-    )
     by_name = {one.name: one for one in admitted}
     if {"static", "curve"} <= set(by_name):
         before, after = by_name["static"], by_name["curve"]
@@ -103,6 +102,27 @@ def _says(packed: Sequence[Held], points: Sequence[Point], found: Fit, admitted:
             f"Admission by this curve runs {after.running / before.running:.1f} times as many requests at once as the "
             f"static reservation ({before.running:.1f} → {after.running:.1f}), {after.preempted:.1%} of them preempted."
         )
+
+
+def flags_near(found: Fit, longest: int, room_tokens: float | None) -> Iterator[str]:
+    """Say which flags of vLLM and SGLang come closest; their number needs the tokens that the pool holds."""
+    yield (
+        "vLLM and SGLang admit by blocks in use and take no coefficient. What caps them is a count of requests, "
+        "and for SGLang a share of the output booked ahead."
+    )
+    lengths = draw(scaled(DEFAULT, longest), _DRAWN, 0)
+    each = sum(tokens * found.coefficient(tokens) for tokens in lengths) / len(lengths) * (1 + found.margin)
+    if not room_tokens or room_tokens < each:
+        yield (
+            f"A request of the long-tail mix (up to {longest} tokens) holds as much as {each:.0f} tokens, margin "
+            "included: --max-num-seqs (vLLM) and --max-running-requests (SGLang) are the pool's tokens / that."
+        )
+        return
+    count = int(room_tokens / each)
+    yield (
+        f"For a pool of {room_tokens:.0f} tokens and the long-tail mix up to {longest} tokens: vLLM --max-num-seqs "
+        f"{count}; SGLang --max-running-requests {count} --schedule-conservativeness {1 + found.margin:.2f}."
+    )
 
 
 def _why(admitted: Sequence[Admitted]) -> str:
@@ -116,7 +136,8 @@ def _warns(points: Sequence[Point], admitted: Sequence[Admitted]) -> Iterator[st
     for one in admitted:
         if one.preempted > 0.01:
             place = f"{one.name}, margin {one.margin:.0%}"
-            yield f"{place}: {one.preempted:.1%} of the requests were preempted: this promises too little."
+            named = f" A diagnosis of this run names {one.named}." if one.named else ""
+            yield f"{place}: {one.preempted:.1%} of the requests were preempted: this promises too little.{named}"
         if one.failed:
             yield f"{one.name}: {one.failed} requests failed."
     if max(point.mean for point in points) > 1.5 * min(point.mean for point in points):

@@ -2,8 +2,8 @@
 
 Without --url the built-in engine is started and measured uncompressed and compressed; then the same long-tail load
 runs at equal memory under static admission, under the measured curve, and under a quarter for all lengths. With --url
-only the lengths are measured, from what that server's page says. Nothing else may use the server meanwhile, and its
-prefix cache must be off where it counts blocks of ended requests as held (the built-in engine does, vLLM does not).
+only the lengths are measured, from what that server's page says. Nothing else may use the server meanwhile. Where a
+prefix cache counts blocks of ended requests as held (the built-in engine does, vLLM does not) they are taken off.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kvscope.bench._curve_admission import Admitted
     from kvscope.bench._curve_fit import Fit, Point
+    from kvscope.bench._curve_log import CurveLog
     from kvscope.bench._curve_meter import Held, Meter
     from kvscope.bench.client.server import Server
     from kvscope.bench.result.result import Result
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--threads", type=int, default=2, help="threads of the engine (2)")
     add("--seed", type=int, default=0, help="of the requests' content (0)")
     add("--curve-file", metavar="FILE", help="write the coefficients here, for the engine's knob curve")
+    add("--log", metavar="FILE", help="keep what is finished; with the same settings an interrupted run goes on")
     add("--quick", action="store_true", help="short requests only, under two minutes on a laptop")
 
 
@@ -77,12 +79,14 @@ def _of_url(options: argparse.Namespace, lengths: Sequence[int]) -> Result:
     address = address_of(options.url)
     server = asyncio.run(find_server(address))
     with closing(open_target(address.text)) as source:
-        held = _hold(Meter(server, source), _within(lengths, server), options, "")
+        meter = Meter(server, source)
+        held = _hold(meter, _within(lengths, server), options, "", _log(options, lengths, address.text))
+        room = meter.capacity_tokens
     points = points_of(held, _full_size(held))
     found = fit(points)
     _write_curve(options, found)
     tags = {"url": address.text, "model": server.model}
-    return _curve_result.make([], held, points, found, [], tags, {"lengths": list(lengths)})
+    return _curve_result.make([], held, points, found, [], tags, {"lengths": list(lengths)}, room)
 
 
 def _of_engine(options: argparse.Namespace, lengths: Sequence[int]) -> Result:
@@ -99,7 +103,7 @@ def _of_engine(options: argparse.Namespace, lengths: Sequence[int]) -> Result:
 
     packed = {**PACKED, **split_knobs(options.set)}
     knobs = {"load.clients": "0", "prefix_cache": "off", "max_running": "256", "policy": "full"}
-    longest = max(lengths) + TOKENS_OUT
+    longest, log = max(lengths) + TOKENS_OUT, _log(options, lengths, "")
     flags = ("--threads", str(options.threads), "--max-context", str(longest), "--pool-mib", str(_pool_mib(longest)))
     with waiting("starting the engine") as tick:
         engine = BuiltinEngine.start(knobs, flags, tick)
@@ -107,12 +111,12 @@ def _of_engine(options: argparse.Namespace, lengths: Sequence[int]) -> Result:
         server = asyncio.run(find_server(Address("127.0.0.1", engine.port, False, "")))
         with closing(open_target(str(engine.ring))) as source:
             meter = Meter(server, source)
-            dense = _hold(meter, lengths, options, "uncompressed, ")
+            dense = _hold(meter, lengths, options, "uncompressed, ", log)
             _set(engine, packed)
-            held = _hold(meter, lengths, options, "compressed, ")
+            held = _hold(meter, lengths, options, "compressed, ", log)
             points = points_of(held, _full_size(dense))
             found = fit(points)
-            admitted = _admissions(engine, server, found, options, longest)
+            admitted = _admissions(engine, server, found, options, longest, log)
             found = with_margin(found, admitted)
     finally:
         engine.stop(keep_recorder=False)
@@ -139,7 +143,16 @@ def _full_size(held: Sequence[Held]) -> float:
     return sum(same) / len(same)
 
 
-def _hold(meter: Meter, lengths: Sequence[int], options: argparse.Namespace, what: str) -> list[Held]:
+def _log(options: argparse.Namespace, lengths: Sequence[int], url: str) -> CurveLog:
+    from pathlib import Path
+
+    from kvscope.bench._curve_log import CurveLog
+
+    about = {"url": url, "lengths": list(lengths), "repeat": options.repeat, "set": options.set, "seed": options.seed}
+    return CurveLog(Path(options.log) if options.log else None, {**about, "quick": options.quick})
+
+
+def _hold(meter: Meter, lengths: Sequence[int], options: argparse.Namespace, what: str, log: CurveLog) -> list[Held]:
     from kvscope.commands._progress import Line
 
     line, found = Line(), []
@@ -147,15 +160,19 @@ def _hold(meter: Meter, lengths: Sequence[int], options: argparse.Namespace, wha
         for number, tokens in enumerate(lengths):
             for repeat in range(options.repeat):
                 line.show(f"{what}{tokens} tokens ({number + 1} of {len(lengths)} lengths)")
-                seed = options.seed + 1000 * repeat + number
-                found.append(meter.hold(max(1, tokens - TOKENS_OUT), TOKENS_OUT, seed))
+                held = log.held(what, tokens, repeat)
+                if held is None:
+                    seed = options.seed + 1000 * repeat + number
+                    held = meter.hold(max(1, tokens - TOKENS_OUT), TOKENS_OUT, seed)
+                    log.add_held(what, tokens, repeat, held)
+                found.append(held)
     finally:
         line.wipe()
     return found
 
 
 def _admissions(
-    engine: BuiltinEngine, server: Server, found: Fit, options: argparse.Namespace, longest: int
+    engine: BuiltinEngine, server: Server, found: Fit, options: argparse.Namespace, longest: int, log: CurveLog
 ) -> list[Admitted]:
     from kvscope.bench._curve_admission import admit
     from kvscope.bench.workload import lengths as mix
@@ -172,10 +189,14 @@ def _admissions(
         for name, knobs in _ways(found):
             if name == "curve" and any(one.name == name and one.preempted <= ENOUGH for one in results):
                 continue
+            if (done := log.admitted(name, knobs)) is not None:
+                results.append(done)
+                continue
             with closing(open_target(str(engine.ring))) as source:
                 tell = lambda done, name=name: line.show(f"admission {name}: {done} of {count} requests")  # noqa: E731
                 change = lambda wanted: _set(engine, wanted)  # noqa: E731
                 results.append(admit(name, knobs, change, server, source, asks, CLIENTS, tell))
+            log.add_admitted(knobs, results[-1])
     finally:
         line.wipe()
     return results
