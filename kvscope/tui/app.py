@@ -103,6 +103,7 @@ class KvscopeApp(Navigating):
         Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "quit", "Quit", id="quit"),
         Binding("ctrl+c", "quit", "Quit", id="interrupt", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", "Suspend", id="suspend", show=False, priority=True),
     ]
     _COMMANDS = (
         ("Mark baseline", "Everything so far becomes the baseline, a new segment starts", "mark"),
@@ -138,6 +139,7 @@ class KvscopeApp(Navigating):
         if self._hint:
             self.notify(self._hint, title="Welcome", timeout=20, markup=False)
         _leave_cleanly_on_signals(self.exit)
+        self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         self.poller.start()
 
     def on_unmount(self) -> None:
@@ -182,7 +184,7 @@ class KvscopeApp(Navigating):
             told.get(binding.action, binding.description): binding.key_display or binding.key
             for bindings in self._bindings.key_to_bindings.values()
             for binding in bindings
-            if binding.id and binding.id != "interrupt"
+            if binding.id and binding.id not in ("interrupt", "suspend")
         }
         if not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen([(key, what) for what, key in keys.items()]))

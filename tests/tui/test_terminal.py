@@ -1,0 +1,120 @@
+"""The real program in a real terminal (tmux): it draws, obeys keys, and leaves the terminal as it found it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.tui.target import Target
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+LIMIT_S = 30.0
+
+
+class Pane:
+    """A shell in tmux of its own server, 100 x 30."""
+
+    def __init__(self) -> None:
+        self.name = f"kvscope-{uuid.uuid4().hex[:8]}"
+        self.tmux("new-session", "-d", "-x", "100", "-y", "30", "env", "-i", "PS1=ready$ ", "TERM=xterm", "sh")
+        self.until("ready$")
+
+    def tmux(self, *words: str) -> str:
+        return subprocess.run(["tmux", "-L", self.name, *words], capture_output=True, text=True, check=True).stdout
+
+    def send(self, *keys: str) -> None:
+        self.tmux("send-keys", *keys)
+
+    @property
+    def shown(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    @property
+    def modes(self) -> str:
+        """Alternate screen on, mouse reported, cursor shown: what a program can leave behind."""
+        return self.tmux("display", "-p", "#{alternate_on} #{mouse_any_flag} #{cursor_flag}").strip()
+
+    def until(self, text: str) -> str:
+        """Wait for ``text`` on the screen, without a fixed pause."""
+        end = time.monotonic() + LIMIT_S
+        while text not in (shown := self.shown):
+            assert time.monotonic() < end, f"no {text!r} within {LIMIT_S:.0f} s on:\n{shown}"
+            time.sleep(0.05)
+        return shown
+
+    def press_until(self, key: str, text: str) -> None:
+        """Press a key, again where it was lost: a program that has just come back drops what waited for it."""
+        end = time.monotonic() + LIMIT_S
+        while text not in self.shown:
+            assert time.monotonic() < end, f"{key} never showed {text!r}"
+            self.send(key)
+            for _ in range(40):
+                if text in self.shown:
+                    return
+                time.sleep(0.05)
+
+    def run(self, words: str) -> None:
+        self.send("-l", f"{sys.executable} -m kvscope {words}; stty -a | grep -o '[-]*echo '; echo over-$?")
+        self.send("Enter")
+
+
+@pytest.fixture
+def pane() -> Iterator[Pane]:
+    one = Pane()
+    yield one
+    one.tmux("kill-server")
+
+
+def restored(pane: Pane) -> None:
+    """The shell answers, echo is on, and neither alternate screen nor mouse reports are."""
+    shown = pane.until("over-0")
+    assert "-echo " not in shown
+    assert pane.modes == "0 0 1"
+    assert "Traceback" not in shown
+
+
+def pid_of(words: str) -> int:
+    found = subprocess.run(["pgrep", "-f", f"^{sys.executable} -m kvscope {words}$"], capture_output=True, text=True)
+    return int(found.stdout.split()[0])
+
+
+def test_the_program_draws_obeys_and_survives_its_engine(pane: Pane, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    pane.send("-l", f"cd {root}")
+    pane.send("Enter")
+    with Target(8, tmp_path) as target:
+        words = f"attach {target.ring}"
+        pane.run(words)
+        pane.until("output token")
+        pane.until("● live")
+        pane.send("L")
+        pane.until("hit spread")
+        pane.send("C-z")
+        pane.until("ready$")
+        assert pane.modes == "0 0 1", "suspended, the terminal is the shell's"
+        pane.send("-l", "fg")
+        pane.send("Enter")
+        pane.until("hit spread")
+        pane.press_until("Escape", "TTFT p50")
+        pane.until("kvscope  engine")
+    shown = pane.until("ended")
+    assert "KV memory" in shown, "the past stays on screen"
+    pane.send("C-c")
+    restored(pane)
+
+
+def test_a_kill_leaves_the_terminal_as_it_was(pane: Pane, tmp_path: Path) -> None:
+    pane.send("-l", f"cd {Path(__file__).parents[2]}")
+    pane.send("Enter")
+    with Target(8, tmp_path) as target:
+        words = f"attach {target.ring}"
+        pane.run(words)
+        pane.until("● live")
+        subprocess.run(["kill", "-TERM", str(pid_of(words))], check=True)
+        restored(pane)
