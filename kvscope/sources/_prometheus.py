@@ -77,7 +77,7 @@ class Parser(Generic[T]):
             if head in self._memo and "#" not in tail:
                 found, value = self._memo[head], _value(tail)
             elif (plain := self._shapes.split(head)) is not None and "#" not in tail:
-                value = float(tail) if " " not in tail else _value(tail)
+                value = _plain_or(tail)
                 found = self._resolve(*plain)
                 self._remember(head, found)
             else:
@@ -118,6 +118,14 @@ def split_line(line: str) -> tuple[str, Labels, str]:
     if not name:
         raise ValueError("no metric name")
     return name, tuple(sorted(pairs)), rest
+
+
+def _plain_or(tail: str) -> float:
+    """Return the value of a tail that nearly always is a value and nothing else."""
+    try:
+        return float(tail)
+    except ValueError:
+        return _value(tail)
 
 
 def _value(rest: str) -> float:

@@ -39,6 +39,12 @@ def test_labels_without_an_end_are_no_sample_even_of_a_series_that_was_seen() ->
     assert parser.parse('a{b="c" 2\n').bad_lines == 1
 
 
+@pytest.mark.parametrize("space", [" ", "\t", "\xa0", "\x0c", "\x1c"])
+def test_what_parts_value_and_time_is_the_same_for_a_series_and_for_its_name(space: str) -> None:
+    text = f'a{{b="c"}} 8{space}50'
+    assert [name for (name, _), _ in parse(text).rows] == series_names(text)
+
+
 def test_a_second_page_reads_like_the_first_one() -> None:
     parser = Parser(lambda name, labels: (name, labels))
     text = PAGE.read_text()
