@@ -102,6 +102,20 @@ def shadow_margin_kept(window: Window) -> Reading | Missing:
     return window.ratio(window.counter("quality.shadow_margin_sum"), full, "ratio", _NO_SHADOW)
 
 
+@signal(
+    "answers_kept",
+    unit="ratio",
+    needs=("quality.tokens_right", "quality.tokens_checked", "quality.shadow_agreed", "quality.shadow_tokens"),
+    help="right_token_share; where no right token is known, shadow_agreement.",
+)
+def answers_kept(window: Window) -> Reading | Missing:
+    right = right_token_share(window)
+    if isinstance(right, Reading):
+        return right
+    agreed = shadow_agreement(window)
+    return agreed if isinstance(agreed, Reading) else right
+
+
 @signal("perplexity", unit="ppl", needs=("quality.perplexity",), help="Perplexity on a fixed text.")
 def perplexity(window: Window) -> Reading | Missing:
     return window.mean("quality.perplexity", "ppl")
