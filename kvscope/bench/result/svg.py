@@ -11,6 +11,8 @@ from kvscope.bench.result.text import cell_text
 
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 86, 150, 14, 46
+LETTER = 7
+"""Most pixels that a letter of the legend takes on average; the picture widens for long names."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's colours, told apart by colour-blind eyes."""
 
@@ -24,8 +26,9 @@ def svg(plot: Plot) -> str:
     place = _x_places(xs, plot.even)
     ticks = nice_ticks(min(0.0, *ys), max(ys))
     y_of = _Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
+    width = WIDTH - RIGHT + max(RIGHT, 38 + LETTER * max(len(series.name) for series in plot.series))
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(plot.title, quote=True)}">',
+        f'<svg viewBox="0 0 {width} {HEIGHT}" role="img" aria-label="{escape(plot.title, quote=True)}">',
         *(_y_tick(tick, y_of(tick), plot.unit) for tick in ticks),
         *(_x_tick(x, place[x]) for x in _thinned(xs, plot.even)),
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}">{escape(plot.x)}</text>',
