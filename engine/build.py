@@ -21,7 +21,7 @@ def geometry_of(config: ModelConfig, knobs: Knobs, block_tokens: int, dtype: str
     rows, tokens = KINDS[knobs.representatives]
     rep_tokens = min(tokens or block_tokens, block_tokens)
     shape = (config.layers, config.kv_heads, config.q_heads, config.head_dim)
-    return KVGeometry(*shape, block_tokens, rep_tokens, rows, knobs.lowrank_rank, dtype)
+    return KVGeometry(*shape, block_tokens, rep_tokens, rows, knobs.lowrank_rank, dtype, knobs.block_entries)
 
 
 def make_cache(

@@ -168,8 +168,10 @@ class KVCache(Pages):
         ids = self.blocks.live_ids()
         filled = self.blocks.filled[ids].double()[None, :, None]
         held = self.page_form[:, ids] % HOST
-        merged = torch.tensor([code for code, form in self.forms.items() if form.ENTRIES_MERGED])
-        entries = torch.where(torch.isin(held, merged), filled.clamp_max(1), filled)
+        most = torch.zeros(HOST, dtype=torch.float64)
+        for code, form in self.forms.items():
+            most[code] = form.entries(self.geometry)
+        entries = torch.minimum(most[held.long()], filled)
         hot, gone = held == HOT, (held == NONE) | (held == EVICTED)
         tiers = ((entries * mask).sum((1, 2)) / self.geometry.kv_heads for mask in (hot, ~hot & ~gone))
         return Entries(*(tier.tolist() for tier in tiers))

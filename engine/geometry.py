@@ -16,7 +16,7 @@ class KVGeometry:
     """A block is `block_tokens` tokens for all layers and kv heads; a page is one (layer, block, kv head).
 
     Selection keeps `rep_rows` representatives (2: lower and upper bound, 1: mean) for each `rep_tokens` tokens;
-    `rank` is the number of components of a low-rank page.
+    `rank` is the number of components of a low-rank page, `entries` what a thinned one keeps of its tokens.
     Raises ValueError naming the field that cannot be.
     """
 
@@ -29,9 +29,10 @@ class KVGeometry:
     rep_rows: int = 2
     rank: int = 16
     dtype: str = "float32"
+    entries: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("layers", "kv_heads", "q_heads", "head_dim", "block_tokens", "rep_tokens", "rank"):
+        for name in ("layers", "kv_heads", "q_heads", "head_dim", "block_tokens", "rep_tokens", "rank", "entries"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"geometry: {name} is {value!r}, expected a whole number of at least 1")

@@ -12,7 +12,7 @@ from engine.admission._curve import parse as parse_curve
 from engine.representatives import KINDS as REPRESENTATIVES
 
 SPARSE_KERNELS = ("generic", "block", "compiled")
-STRUCTURE = ("pool", "split_hot", "representatives", "lowrank_rank", "host_mib")
+STRUCTURE = ("pool", "split_hot", "representatives", "lowrank_rank", "block_entries", "host_mib")
 """Knobs that shape the pool itself: a change drops everything stored, and it is computed again."""
 
 
@@ -38,7 +38,9 @@ class Knobs:
 
     ``kept_share`` is the share of the context that decode reads, or, where a policy drops the rest, that it keeps.
     ``importance`` is query-blind (a prompt's own tokens vote, before any question was seen) or query-aware (the
-    question and the queries of decode vote too). ``host_mib`` 0 means no host tier, ``host_link_mb_s`` 0 no throttle.
+    question and the queries of decode vote too).
+    ``block_entries`` is what the cold form thinned keeps of every block. ``host_mib`` 0 means no host tier,
+    ``host_link_mb_s`` 0 no throttle.
     """
 
     policy: str = _choice("full", policies.names)
@@ -53,6 +55,7 @@ class Knobs:
     static_blocks: int = _count(16, 1)
     representatives: str = _choice("sub_bounds", lambda: tuple(REPRESENTATIVES))
     lowrank_rank: int = _count(16, 4)
+    block_entries: int = _count(8, 1)
     sink_tokens: int = _count(32)
     window_tokens: int = _count(128)
     min_read_tokens: int = _count(512)

@@ -15,6 +15,8 @@ from engine.arena import Arena, OutOfBlocks
 from engine.forms import EVICTED, HOST, NONE
 from engine.forms.cold_int8 import CODE as COLD
 from engine.forms.hot import CODE as HOT
+from engine.forms.thinned import CODE as THINNED
+from engine.forms.thinned import FORM
 from engine.geometry import KVGeometry
 
 if TYPE_CHECKING:
@@ -139,7 +141,9 @@ class Pages:
     def promote(
         self, layer_idx: torch.Tensor, block_idx: torch.Tensor, head_idx: torch.Tensor, code: int = COLD
     ) -> int:
-        """A cold form to hot; bytes written. Raises as `demote` does."""
+        """A cold form to hot; bytes written. Raises as `demote` does, also for a form that lacks tokens."""
+        if not self.forms[code].WHOLE and len(layer_idx):
+            raise ValueError(f"cache: pages of {self.forms[code].NAME} cannot become hot")
         return self._move(code, HOT, layer_idx, block_idx, head_idx)
 
     def begin(self, code: int, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> Transfer:
@@ -215,10 +219,17 @@ class Pages:
     def absent(self, layer: int, block_table: torch.Tensor, context_len: int) -> torch.Tensor | None:
         """bool [context_len, kv_heads], True where a token's page is gone; None when all are there."""
         ids = block_table[: self.geometry.blocks_for(context_len)].long()
-        gone = self.page_form[layer, ids] == EVICTED
-        if not gone.any():
+        held, tokens = self.page_form[layer, ids], self.geometry.block_tokens
+        gone = held == EVICTED
+        thin = held % HOST == THINNED
+        if not (gone | thin).any():
             return None
-        return gone.repeat_interleave(self.geometry.block_tokens, 0)[:context_len]
+        absent = gone[..., None].repeat(1, 1, tokens)
+        for code in torch.unique(held[thin]).tolist():
+            mask = held == code
+            pages = self._arena(code).read(THINNED, self.page_offset[layer, ids][mask])
+            absent[mask] = ~FORM.kept(self.geometry, pages)
+        return absent.transpose(1, 2).flatten(0, 1)[:context_len]
 
     def _move(self, source: int, target: int, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> int:
         flat, n = flat_index(self.page_form, layer, block, head), len(layer)

@@ -114,7 +114,7 @@ class Residency:
             if code not in (HOT, EVICTED):
                 self.demote(*_pages(ids, (held == HOT) & (target == code)), code)
         for code in torch.unique(held).tolist():
-            if code not in (NONE, HOT, EVICTED) and code < HOST:
+            if code not in (NONE, HOT, EVICTED) and code < HOST and self.cache.forms[code].WHOLE:
                 self.promote(*_pages(ids, (held == code) & (target == HOT) & fresh[None, :, None]), code)
         self.placed[ids] = True
 

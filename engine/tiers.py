@@ -13,6 +13,7 @@ from torch import Tensor
 
 from engine.forms import EVICTED, HOST, NONE
 from engine.forms.hot import CODE as HOT
+from engine.forms.thinned import CODE as THINNED
 
 if TYPE_CHECKING:
     from engine.knobs import Knobs
@@ -52,7 +53,7 @@ class Promoter:
         self.last[touched] = self.clock
         form = self.residency.cache.page_form
         placed = self.residency.placed[None, :, None]
-        cold = (form != NONE) & (form != EVICTED) & (form != HOT) & (form < HOST)
+        cold = (form != NONE) & (form != EVICTED) & (form != HOT) & (form < HOST) & (form != THINNED)
         wanted = touched & cold & placed & (self.touches >= knobs.promote_after)
         hot, idle = (form == HOT) & placed, self.clock - self.last >= knobs.demote_after
         budget = ((hot | (cold & placed)).sum((1, 2)) * knobs.hot_share).long()

@@ -12,7 +12,7 @@ from engine.geometry import KVGeometry
 class Form(Protocol):
     """NAME is the file's name; CODE is what `page_form` holds: 0 none, 1 hot, 3 evicted, the others cold forms.
 
-    ENTRIES_MERGED: whether a page holds one entry that stands for all of the block's tokens.
+    WHOLE: whether `decode` gives every token of the block; where not, `kept` says which, and the page stays cold.
     """
 
     @property
@@ -22,7 +22,11 @@ class Form(Protocol):
     def CODE(self) -> int: ...
 
     @property
-    def ENTRIES_MERGED(self) -> bool: ...
+    def WHOLE(self) -> bool: ...
+
+    def entries(self, geometry: KVGeometry) -> int:
+        """Entries that the page of a full block holds: 1 where one stands for all of its tokens."""
+        ...
 
     def page_bytes(self, geometry: KVGeometry) -> int: ...
 

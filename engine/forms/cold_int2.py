@@ -22,7 +22,10 @@ PER_BYTE = 4
 class ColdInt2:
     NAME: str = "cold_int2"
     CODE: int = CODE
-    ENTRIES_MERGED: bool = False
+    WHOLE: bool = True
+
+    def entries(self, geometry: KVGeometry) -> int:
+        return geometry.block_tokens
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         beside = 2 * FLOAT_BYTES * (geometry.head_dim + geometry.block_tokens)

@@ -19,7 +19,10 @@ STEPS = 7.0
 class ColdInt4:
     NAME: str = "cold_int4"
     CODE: int = CODE
-    ENTRIES_MERGED: bool = False
+    WHOLE: bool = True
+
+    def entries(self, geometry: KVGeometry) -> int:
+        return geometry.block_tokens
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.padded(geometry.block_tokens * (geometry.head_dim + 2 * FLOAT_BYTES))

@@ -15,7 +15,10 @@ CODE = 2
 class ColdInt8:
     NAME: str = "cold_int8"
     CODE: int = CODE
-    ENTRIES_MERGED: bool = False
+    WHOLE: bool = True
+
+    def entries(self, geometry: KVGeometry) -> int:
+        return geometry.block_tokens
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.cold_page_bytes

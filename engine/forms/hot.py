@@ -15,7 +15,10 @@ CODE = 1
 class Hot:
     NAME: str = "hot"
     CODE: int = CODE
-    ENTRIES_MERGED: bool = False
+    WHOLE: bool = True
+
+    def entries(self, geometry: KVGeometry) -> int:
+        return geometry.block_tokens
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.hot_page_bytes

@@ -20,7 +20,10 @@ CODE = 5
 class LowRank:
     NAME: str = "lowrank"
     CODE: int = CODE
-    ENTRIES_MERGED: bool = False
+    WHOLE: bool = True
+
+    def entries(self, geometry: KVGeometry) -> int:
+        return geometry.block_tokens
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         size = geometry.block_tokens + geometry.head_dim + FLOAT_BYTES

@@ -19,7 +19,10 @@ CODE = 6
 class Merged:
     NAME: str = "merged"
     CODE: int = CODE
-    ENTRIES_MERGED: bool = True
+    WHOLE: bool = True
+
+    def entries(self, geometry: KVGeometry) -> int:
+        return 1
 
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.padded(2 * geometry.head_dim * FLOAT_BYTES)

@@ -15,6 +15,8 @@ import torch
 from engine.cache import KVCache
 from engine.forms.hot import CODE as HOT
 from engine.forms.merged import CODE as MERGED
+from engine.forms.thinned import CODE as THINNED
+from engine.forms.thinned import FORM
 from engine.kernels._base import DecodeBatch, Phases, Selection, Traffic
 from engine.kernels._read import read_page, readable
 from engine.kernels._rows import LOWEST, merge, scale_query
@@ -43,7 +45,7 @@ def starts(pairs, heads, lens, tokens, count, everything):  # type: ignore[no-un
 
 @numba.njit(cache=True, fastmath=True, parallel=dict(PRANGE_ONLY), nogil=True)
 def attend_pages(  # type: ignore[no-untyped-def]
-    q, scale, lens, table, index, count, everything, layer, tokens, rank, lanes,
+    q, scale, lens, table, index, count, everything, layer, tokens, rank, kept, lanes,
     rows_f32, rows_i8, floats, page_offset, page_form, lines, page_lines, out, read,
 ):  # fmt: skip
     """q, out [B, H, G, D]; index, count as in Selection, unless `everything`; read int64 [lanes, 3] is written."""
@@ -74,11 +76,11 @@ def attend_pages(  # type: ignore[no-untyped-def]
                 lead = page_offset[layer, later, h] // LINE, page_lines[page_form[layer, later, h]]
                 if readable(form):
                     read_page(
-                        form, page_offset[layer, block, h], n, tokens, lead, mine, top, sums, sofar, s, bits, powers,
-                        plain, inner, rows_f32, rows_i8, floats, lines,
+                        form, page_offset[layer, block, h], n, tokens, kept, lead, mine, top, sums, sofar, s, bits,
+                        powers, plain, inner, rows_f32, rows_i8, floats, lines,
                     )  # fmt: skip
                     hot, cold = hot + (form == HOT), cold + (form != HOT)
-                    entries += 1 if form == MERGED else n
+                    entries += 1 if form == MERGED else kept if form == THINNED else n
         read[lane, 0], read[lane, 1], read[lane, 2] = hot, cold, entries
     for pair in range(requests * heads):
         merge(peak[pair], total[pair], acc[pair], out[pair // heads, pair % heads])
@@ -125,7 +127,7 @@ class InPlace:
         lens = plain(batch.context_lens, torch.int32)
         attend_pages(
             groups, np.float32(scale), lens, plain(batch.block_table, torch.int32), index, count, selection is None,
-            layer, shape.block_tokens, shape.components, lanes, *cache.views, out.numpy(), read,
+            layer, shape.block_tokens, shape.components, FORM.entries(shape), lanes, *cache.views, out.numpy(), read,
         )  # fmt: skip
         hot, cold, entries = read.sum(0).tolist()
         if phases is not None:

@@ -13,12 +13,13 @@ from engine.forms.cold_int8 import CODE as INT8
 from engine.forms.hot import CODE as HOT
 from engine.forms.lowrank import CODE as LOWRANK
 from engine.forms.merged import CODE as MERGED
+from engine.forms.thinned import CODE as THINNED
 from engine.kernels._rows import NOTHING, add_rows, ask, scale_scores, score_rows, soften
 
 
 @numba.njit(cache=True)
 def readable(form):  # type: ignore[no-untyped-def]
-    return form in (HOT, INT8, INT4, INT2, LOWRANK, MERGED)
+    return form in (HOT, INT8, INT4, INT2, LOWRANK, MERGED, THINNED)
 
 
 @numba.njit(cache=True)
@@ -126,8 +127,17 @@ def read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32, lines
 
 
 @numba.njit(cache=True, fastmath=True)
+def read_thinned(offset, kept, q, peak, total, acc, s, bits, powers, rows_f32, lines):  # type: ignore[no-untyped-def]
+    row = offset // (4 * q.shape[1])
+    score_rows(q, rows_f32, row, kept, s, lines, NOTHING)
+    soften(s, kept, peak, total, acc, bits, powers)
+    add_rows(s, rows_f32, row + kept, kept, acc, lines, NOTHING)
+
+
+@numba.njit(cache=True, fastmath=True)
 def read_page(  # type: ignore[no-untyped-def]
-    form, offset, n, tokens, soon, q, peak, total, acc, s, bits, powers, plain, inner, rows_f32, rows_i8, floats, lines
+    form, offset, n, tokens, kept, soon, q, peak, total, acc, s, bits, powers, plain, inner,
+    rows_f32, rows_i8, floats, lines,
 ):  # fmt: skip
     """Fold the first n tokens of a page into the running soft maximum; q [g, d] is scaled already.
 
@@ -152,6 +162,8 @@ def read_page(  # type: ignore[no-untyped-def]
             read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
         elif form == INT2:
             read_int2(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
+        elif form == THINNED:
+            read_thinned(offset, kept, q, peak, total, acc, s, bits, powers, rows_f32, lines)
         elif form == LOWRANK:
             read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner, lines)
         else:

@@ -18,6 +18,8 @@ from engine.cache import KVCache
 from engine.forms import EVICTED, HOST, NONE
 from engine.forms.cold_int8 import CODE as COLD
 from engine.forms.hot import CODE as HOT
+from engine.forms.thinned import CODE as THINNED
+from engine.forms.thinned import FORM
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
 
 UNKNOWN = torch.finfo(torch.float32).max
@@ -97,6 +99,9 @@ class Generic:
             k.view(*there.shape, -1)[mask], v.view(*there.shape, -1)[mask] = cache.forms[code].decode(shape, pages)
         decompressed = perf_counter()
         read = there & ((held != NONE) & (held != EVICTED) & (held < HOST))[..., None]
+        for code, mask, pages in others:
+            if code == THINNED:
+                read[mask] &= FORM.kept(shape, pages)
         out = self._attention(q, k.view(*there.shape, -1), v.view(*there.shape, -1), read, scale)
         self.traffic = self._traffic(cache, held, read, int(batch.context_lens.sum()))
         if phases is not None:
@@ -124,7 +129,7 @@ class Generic:
         pages = int(read.any(-1).sum())
         entries = int(read.sum())
         for code, form in cache.forms.items():
-            if form.ENTRIES_MERGED:
+            if form.entries(cache.geometry) == 1:
                 merged = held == code
                 entries += int(merged.sum()) - int(read[merged].sum())
         return Traffic(hot, pages - hot, entries / cache.geometry.kv_heads, total)

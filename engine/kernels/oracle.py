@@ -78,11 +78,13 @@ class Oracle:
         self.traffic = Traffic(entries_total=int(batch.context_lens.sum()))
         for b, context in enumerate(batch.context_lens.tolist()):
             ids = batch.block_table[b, : shape.blocks_for(context)].long()
-            pages = cache.read(layer, ids)
+            pages, absent = cache.read(layer, ids), cache.absent(layer, ids, context)
             for h in range(shape.kv_heads):
                 k, v = (page[:, h].reshape(-1, shape.head_dim)[:context].to(self.dtype) for page in pages)
                 read = self._readable(cache, layer, ids, b, h, selection)
                 tokens = read.repeat_interleave(shape.block_tokens)[:context]
+                if absent is not None:
+                    tokens = tokens & ~absent[:, h]
                 weight = (groups[b, h] @ k[tokens].T * scale).softmax(-1)
                 out[b, h] = weight @ v[tokens]
                 filled = (context - torch.arange(len(ids)) * shape.block_tokens).clamp_max(shape.block_tokens)
@@ -108,8 +110,8 @@ class Oracle:
         hot = int((held == HOT).sum())
         self.traffic.hot_pages += hot
         self.traffic.cold_pages += len(held) - hot
-        merged = torch.tensor([cache.forms[int(code)].ENTRIES_MERGED for code in held], dtype=torch.bool)
-        entries = int(torch.where(merged, 1, filled).sum())
+        most = torch.tensor([cache.forms[int(code)].entries(cache.geometry) for code in held])
+        entries = int(torch.minimum(most, filled).sum())
         self.traffic.entries_read += entries / cache.geometry.kv_heads
 
 

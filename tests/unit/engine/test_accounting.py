@@ -85,7 +85,7 @@ class Machine:
         self.cache.demote(*self._pages(ids, (HOT,)), code)
 
     def promote(self) -> None:
-        code = self.chance.choice([code for code in self.cache.forms if code != HOT])
+        code = self.chance.choice([code for code, form in self.cache.forms.items() if code != HOT and form.WHOLE])
         self.cache.promote(*self._pages(self.some(), (code,)), code)
 
     def evict(self) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine import forms
 from engine.forms._base import Form
+from engine.forms.thinned import FORM
 from engine.geometry import KVGeometry
 
 SHAPES = [
@@ -107,3 +108,18 @@ def test_the_forms_weigh_what_the_article_hopes_for() -> None:
 def test_an_unknown_form_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean 'lowrank'"):
         forms.get("lowrnk")
+
+
+def test_a_thinned_page_keeps_a_fixed_number_of_tokens_and_says_which() -> None:
+    geometry = KVGeometry(layers=1, kv_heads=1, q_heads=1, head_dim=16, block_tokens=16, entries=4)
+    k, v = rows(geometry, n=3)
+    k[:, :, 0] += 5.0
+    odd = (2, 3, 9, 15)
+    for slot in odd:
+        k[:, slot, 0] = -5.0
+    pages = FORM.encode(geometry, k, v)
+    there = FORM.kept(geometry, pages)
+    assert [row.nonzero()[:, 0].tolist() for row in there] == [list(odd)] * 3
+    for part, whole in zip(FORM.decode(geometry, pages), (k, v), strict=True):
+        assert torch.equal(part[there], whole[there])
+        assert not part[~there].any()

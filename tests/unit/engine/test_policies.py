@@ -8,6 +8,7 @@ import torch
 from engine import forms, policies
 from engine.forms import EVICTED
 from engine.forms.hot import CODE as HOT
+from engine.forms.thinned import CODE
 from engine.knobs import Knobs
 from engine.llm import StepTimes
 from engine.policies._base import Run
@@ -167,3 +168,18 @@ def test_query_aware_importance_hears_the_question_and_the_answer_and_blind_does
     assert mass["aware"][0] != mass["blind"][0]
     assert mass["aware"][1] > mass["aware"][0]
     assert mass["blind"][1] == mass["blind"][0]
+
+
+@pytest.mark.parametrize("kernels", ["generic", "block"])
+def test_a_static_structure_holds_as_many_entries_of_every_cold_block_and_none_comes_back(kernels: str) -> None:
+    made = engine(
+        policy="combined", cold_form="thinned", block_entries="4", hot_share="0.1", kernels=kernels, promote_after="1"
+    )
+    made.submit(prompt(200), 30)
+    while made.has_work:
+        made.step()
+        made.cache.check()
+        entries, thinned = made.cache.entries_by_layer(), int(made.cache.page_counts[0, CODE])
+        assert entries.cold[0] == 4 * thinned / made.cache.geometry.kv_heads
+    assert made.residency.demotions > 0
+    assert made.residency.promotions == 0
