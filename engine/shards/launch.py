@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -34,6 +35,7 @@ class RankLostError(Exception):
 class _Rank:
     process: subprocess.Popen[str]
     log: Path
+    listener: threading.Thread
     pid: int = 0
     ring: str = ""
     done: bool = False
@@ -80,11 +82,11 @@ class Launcher:
                     [sys.executable, "-m", "engine.shards.rank", *map(str, words)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, env=_environment(),
                 )  # fmt: skip
-            self._all.append(_Rank(process, log))
-            threading.Thread(target=self._listen, args=(rank,), daemon=True).start()
+            listener = threading.Thread(target=self._listen, args=(rank, process), daemon=True)
+            self._all.append(_Rank(process, log, listener))
+            listener.start()
 
-    def _listen(self, rank: int) -> None:
-        process = self._all[rank].process
+    def _listen(self, rank: int, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._queue.put((rank, json.loads(line)))
@@ -170,12 +172,11 @@ class Launcher:
         self.stop()
         for one in self._all:
             one.process.wait()
+            one.listener.join()
             for pipe in (one.process.stdin, one.process.stdout):
-                if pipe is not None and not pipe.closed and pipe is one.process.stdin:
-                    try:
+                with contextlib.suppress(OSError):
+                    if pipe is not None:
                         pipe.close()
-                    except OSError:
-                        continue
 
 
 def _how(code: int | None) -> str:
