@@ -27,7 +27,7 @@ MOST_GROWTH_MIB = 24.0
 CHOICES = {
     "policy": ("full", "window", "block_sparse", "heavy_hitters", "combined", "turn_aware"),
     "kernels": ("block", "generic"),
-    "cold_form": ("cold_int8", "cold_int4", "lowrank", "merged"),
+    "cold_form": ("cold_int8", "cold_int4", "cold_int2", "lowrank", "merged", "thinned"),
     "importance": ("blind", "aware"),
     "pool": ("arena", "arena", "split", "contiguous"),
     "host_mib": ("0", "32", "32", "32"),
