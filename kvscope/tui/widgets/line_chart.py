@@ -189,9 +189,10 @@ class _Plot:
             for x in range(left, right):
                 if self.rows[y].chars[x] in " ┊╌":
                     self.rows[y].put(x, "┈", paint(NOTE))
-            free = "".join(self.rows[y].chars[right - len(inward) : right]).strip("┈")
-            if not free:
-                self.rows[y].put_right(right, inward, paint(NOTE))
+            starts = range(right - len(inward), left, -3)
+            free = [at for at in starts if not "".join(self.rows[y].chars[at : at + len(inward)]).strip("┈")]
+            if free:
+                self.rows[y].put(free[0], inward, paint(NOTE))
         for y in range(max(upper, self.top), min(lower, self.bottom - 1) + 1):
             styles = self.rows[y].styles
             styles[left:right] = [over(style, BAND) for style in styles[left:right]]
