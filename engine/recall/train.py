@@ -1,18 +1,17 @@
 """Train the shipped recall model from a seed: `python -m engine.recall.train --out DIR --seed 0`.
 
-Sequences double from 128 to 16384 tokens; only walk tokens are supervised. The end is a step count; the clock
-is a safety net that fails loudly.
+Stages and mixtures are in `curriculum`; only answers are supervised. The end is a step count; the clock is a safety net
+that fails loudly. Weights are written after each long stage, so that an interrupted run leaves something.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -21,43 +20,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.model import Decoder, ModelConfig
-from engine.recall.batch import IGNORE, BatchShape, make_batch
+from engine.recall.batch import IGNORE, Batch, make_batch
+from engine.recall.curriculum import CURRICULUM, Stage
 from engine.recall.evaluate import table
 from engine.recall.task import VOCAB_SIZE
 from engine.weights.shipped import CONFIG_FILE, WEIGHTS_FILE, from_safetensors
 
 LEARNING_RATE, WARMUP_STEPS, WEIGHT_DECAY, GRADIENT_NORM = 1.5e-3, 200, 0.05, 1.0
+FALLING = 0.5
+"""Share of the steps over which the learning rate falls."""
 REPORT_EVERY = 100
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stretch of training at one length; spacings are document tokens per fact, one drawn per step."""
-
-    length: int
-    steps: int
-    tokens_per_step: int
-    walks: int
-    walk_steps: int
-    spacings: tuple[int, ...]
-
-    def draw(self, rng: random.Random) -> BatchShape:
-        """The shape of one step's batch: walks of half to full length, at a drawn density."""
-        walk_steps = rng.randint(self.walk_steps // 2, self.walk_steps)
-        rows = max(1, self.tokens_per_step // self.length)
-        return BatchShape(rows, self.length, rng.choice(self.spacings), self.walks, walk_steps)
-
-
-CURRICULUM = (
-    Stage(128, 1200, 65536, 2, 8, (6, 8, 12)),
-    Stage(256, 500, 65536, 2, 16, (8, 12, 24)),
-    Stage(512, 400, 65536, 3, 24, (8, 12, 24)),
-    Stage(1024, 300, 65536, 3, 48, (8, 12, 24)),
-    Stage(2048, 300, 65536, 3, 96, (12, 16, 24)),
-    Stage(4096, 300, 65536, 4, 128, (12, 16, 24)),
-    Stage(8192, 300, 131072, 4, 160, (12, 24, 24)),
-    Stage(16384, 400, 131072, 5, 160, (16, 24, 24)),
-)
+LONG = 8192
+"""Tokens of the stages after which weights are written."""
 
 
 class BatchAttend:
@@ -85,25 +59,23 @@ def shipped_config() -> ModelConfig:
         rope_base=10000.0,
         norm_eps=1e-5,
         rope_layers=(True, False, True, False),
-        max_context=32768,
+        max_context=66560,
     )
 
 
 def learning_rate(step: int, total: int) -> float:
-    """Linear warm-up, then a cosine to a hundredth."""
-    if step < WARMUP_STEPS:
-        return LEARNING_RATE * (step + 1) / WARMUP_STEPS
-    done = (step - WARMUP_STEPS) / max(1, total - WARMUP_STEPS)
-    return LEARNING_RATE * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
+    """Linear warm-up, constant, and a linear fall to a twentieth: long contexts come last and few."""
+    warm = min(1.0, (step + 1) / WARMUP_STEPS)
+    left = (total - step) / (FALLING * total)
+    return LEARNING_RATE * warm * min(1.0, max(0.05, left))
 
 
-def loss_on(model: Decoder, shape: BatchShape, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Mean loss and share of right next tokens over the walks of one fresh batch."""
-    batch = make_batch(shape, generator)
-    device = batch.tokens.device
-    positions = torch.arange(shape.length, device=device).repeat(shape.batch)
+def loss_on(model: Decoder, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Mean loss and share of right next tokens over what a batch asks."""
+    device, (rows, length) = batch.tokens.device, batch.tokens.shape
+    positions = torch.arange(length, device=device).repeat(rows)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        hidden = model(batch.tokens.flatten(), positions, BatchAttend(shape.batch))
+        hidden = model(batch.tokens.flatten(), positions, BatchAttend(rows))
         targets = batch.targets.flatten()
         supervised = targets != IGNORE
         logits = model.logits(hidden[supervised]).float()
@@ -119,31 +91,62 @@ def optimiser_for(model: Decoder) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.98), fused=model.embed.weight.is_cuda)
 
 
-def train(model: Decoder, curriculum: tuple[Stage, ...], seed: int, minutes: float) -> float:
-    """Run every stage; returns the seconds it took, or raises TimeoutError past `minutes`."""
+class Progress:
+    """Prints how training goes, by kind of document; raises TimeoutError past `minutes`."""
+
+    def __init__(self, total: int, minutes: float) -> None:
+        self._total, self._minutes, self._began = total, minutes, time.monotonic()
+        self._rights: dict[str, list[Tensor]] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def count(self, kind: str, right: Tensor) -> None:
+        self._rights.setdefault(kind, []).append(right)
+
+    def report(self, step: int, length: int, loss: float) -> None:
+        """Print the shares right since the last report."""
+        shares = "  ".join(
+            f"{kind} {float(torch.stack(rights).mean()):.3f}" for kind, rights in sorted(self._rights.items())
+        )
+        print(
+            f"{self.seconds:6.1f} s  step {step:5d}/{self._total}  length {length:5d}  loss {loss:.4f}  {shares}",
+            flush=True,
+        )
+        self._rights.clear()
+        if self.seconds > 60 * self._minutes:
+            raise TimeoutError(f"step {step} of {self._total} after {self._minutes} minutes: raise --minutes")
+
+
+def train(
+    model: Decoder,
+    curriculum: tuple[Stage, ...],
+    seed: int,
+    minutes: float,
+    ended: Callable[[Stage], object] = lambda stage: None,
+) -> float:
+    """Run every stage, telling `ended` after each; returns the seconds it took."""
     generator, rng = torch.Generator(model.embed.weight.device).manual_seed(seed), random.Random(seed)
-    optimiser = optimiser_for(model)
-    total, step, began = sum(stage.steps for stage in curriculum), 0, time.monotonic()
+    optimiser, step = optimiser_for(model), 0
+    total = sum(stage.steps for stage in curriculum)
+    progress = Progress(total, minutes)
     for stage in curriculum:
         for index in range(stage.steps):
             for group in optimiser.param_groups:
                 group["lr"] = learning_rate(step, total)
-            loss, right = loss_on(model, stage.draw(rng), generator)
+            shape = stage.draw(rng)
+            loss, right = loss_on(model, make_batch(shape, generator, rng))
             optimiser.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
             optimiser.step()
+            progress.count(shape.kind, right)
             step += 1
             if step % REPORT_EVERY == 0 or index + 1 == stage.steps:
-                elapsed = time.monotonic() - began
-                print(
-                    f"{elapsed:6.1f} s  step {step:5d}/{total}  length {stage.length:5d}  "
-                    f"loss {loss.item():.4f}  right {right.item():.4f}",
-                    flush=True,
-                )
-                if elapsed > 60 * minutes:
-                    raise TimeoutError(f"step {step} of {total} after {minutes} minutes: raise --minutes")
-    return time.monotonic() - began
+                progress.report(step, stage.length, loss.item())
+        ended(stage)
+    return progress.seconds
 
 
 def save(model: Decoder, out: Path) -> Decoder:
@@ -165,10 +168,21 @@ def main(arguments: list[str] | None = None) -> int:
     model = Decoder(shipped_config())
     model.init_weights(torch.Generator().manual_seed(options.seed))
     print(f"{sum(weight.numel() for weight in model.parameters())} parameters on {device}", flush=True)
-    seconds = train(model.to(device), CURRICULUM, options.seed, options.minutes)
-    served = save(model, options.out).to(device)
-    report = {"seed": options.seed, "train_s": round(seconds, 1), "rows": table(served)}
-    (options.out / "measured.json").write_text(json.dumps(report, indent=1) + "\n")
+    seconds = train(
+        model.to(device),
+        CURRICULUM,
+        options.seed,
+        options.minutes,
+        lambda stage: save(model, options.out) if stage.length >= LONG else None,
+    )
+    measured: list[dict[str, object]] = []
+
+    def keep(row: dict[str, object]) -> None:
+        measured.append(row)
+        report = {"seed": options.seed, "train_s": round(seconds, 1), "rows": measured}
+        (options.out / "measured.json").write_text(json.dumps(report, indent=1) + "\n")
+
+    table(save(model, options.out).to(device), keep)
     return 0
 
 
