@@ -26,8 +26,12 @@ WIDER = 1.5
 """From the two standard errors of a reading to the three that a verdict asks for."""
 POWER = 1.28
 """A change so many times its interval is told apart from none four times in five (3 + 0.84 standard errors to 3)."""
-PARTS = 2
+PARTS = 3
 """A segment without a control is cut into so many: they too differ although nothing was changed."""
+FEWEST_SAMPLES, FEWEST_BATCHES = 20, 4
+"""A number from fewer has no error that could be believed, and proves no change."""
+_STOOD = ("likely", "possible", "confirmed")
+"""Verdicts of a finding that can be confirmed: of a cause that was not seen nothing follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,10 @@ def verify_change(
     noise = Noise(store, (before, *controls) if controls else (*cut(before), *cut(after)))
     floors = [noise] if controls else [Noise(store, cut(before)), Noise(store, cut(after))]
     predicted = tuple(_predicted(check, store, before, after, floors) for check in rule.experiment.predict)
-    outcome, why = _outcome(predicted, held(rule, Pair(store, after, before)))
+    unfit = held(rule, Pair(store, after, before))
+    if not unfit and finding.verdict not in _STOOD:
+        unfit = f"before the change {finding.id} was {finding.verdict.replace('_', ' ')}: there was nothing to mend"
+    outcome, why = _outcome(predicted, unfit)
     measured, error = measured_gain(rule.gain, store, before, after, floors)
     verdict = finding.verdict if outcome == "cannot tell" else outcome
     experiment = finding.experiment
@@ -154,6 +161,10 @@ def _predicted(check: Check, store: Store, before: Segment, after: Segment, floo
     was, now = pair.before(check.signal), pair.now(check.signal)
     if isinstance(was, Missing) or isinstance(now, Missing):
         return Predicted(evidence, None, None, False)
+    thin = _thin(was) or _thin(now)
+    if thin and check.kind != "is" and evidence.answer == "yes":
+        fewer = min(was.samples, now.samples)
+        evidence = replace(evidence, answer="unknown", missing=f"{fewer} samples only", remedy="measure for longer")
     points = check.bound.points or (check.kind == "is" and now.unit == "ratio")
     change, error = change_of(now, was, points)
     known = math.isfinite(change) and math.isfinite(error)
@@ -165,8 +176,12 @@ def _predicted(check: Check, store: Store, before: Segment, after: Segment, floo
         floor = floor / abs(was.value) if was.value else 0.0
     moved = abs(now.value - was.value) > math.hypot(now.error, was.error)
     held_before = check.kind == "is" and judge(check, Pair(store, before), "prediction").answer == "yes"
-    tells = moved and check.kind in ("up", "down", "is") and not held_before and evidence.answer == "yes"
+    tells = moved and not thin and check.kind in ("up", "down", "is") and not held_before and evidence.answer == "yes"
     return Predicted(evidence, floor, POWER * error if known else None, tells)
+
+
+def _thin(reading: Reading) -> bool:
+    return reading.samples < FEWEST_SAMPLES or reading.batches < FEWEST_BATCHES
 
 
 def _outcome(predicted: tuple[Predicted, ...], held_back: str) -> tuple[Outcome, str]:

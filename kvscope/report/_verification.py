@@ -27,7 +27,7 @@ def as_text(found: Verification, *, keep: bool = False) -> str:
 def _text(found: Verification, keep: bool) -> Iterator[str]:
     finding = found.finding
     yield f"{found.outcome.upper()}  {finding.title} ({finding.id})"
-    yield f"  {found.before} → {found.after}, against {', '.join(found.controls) or 'the halves of each'}"
+    yield f"  {found.before} → {found.after}, against {', '.join(found.controls) or 'the parts of each'}"
     if finding.experiment is not None:
         yield f"  changed: {finding.experiment.change}"
     for one in found.predicted:

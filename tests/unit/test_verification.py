@@ -55,7 +55,7 @@ def test_what_the_controls_do_too_is_no_effect() -> None:
     assert "reaches across the bound" in found.why
 
 
-def test_without_a_control_the_halves_of_each_segment_are_the_floor() -> None:
+def test_without_a_control_the_parts_of_each_segment_are_the_floor() -> None:
     found = verified([SLOW, FAST])
     assert found.outcome == "confirmed"
     assert found.controls == ()
