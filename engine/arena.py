@@ -10,6 +10,8 @@ import torch
 
 from engine.slabs import COMMON, Slabs
 
+SCANNED = 1 << 15
+"""Slabs looked through at a time."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -34,9 +36,13 @@ class Arena(Slabs):
     ) -> None:
         reserve = reservation(pool_bytes // slab_bytes, page_bytes, split)
         super().__init__(pool_bytes, slab_bytes, page_bytes, reserve, device)
+        self._set_aside = split is not None
 
     def _borrowable(self, form: int) -> Ints:
-        return np.flatnonzero((self._owner == COMMON) & ((self._reserve == COMMON) | (self._reserve == form)))
+        free = self._owner == COMMON
+        if self._set_aside:
+            free &= (self._reserve == COMMON) | (self._reserve == form)
+        return np.flatnonzero(free)
 
     def _room(self, form: int) -> int:
         """Free pages in slabs the form already holds."""
@@ -55,8 +61,9 @@ class Arena(Slabs):
 
     def can_exchange(self, give: int, offsets: torch.Tensor, take: int, n: int) -> bool:
         """Whether `n` pages of form `take` fit once these pages of form `give` are freed."""
-        left = self._live - np.bincount(offsets.numpy() // self.slab_bytes, minlength=self.slabs)
-        emptied = (self._owner == give) & (left == 0) & ((self._reserve == COMMON) | (self._reserve == take))
+        slab, freed = np.unique(offsets.numpy() // self.slab_bytes, return_counts=True)
+        reserve = self._reserve[slab]
+        emptied = (self._owner[slab] == give) & (self._live[slab] == freed) & ((reserve == COMMON) | (reserve == take))
         return n <= self.free_pages(take) + int(np.count_nonzero(emptied)) * self._per_slab[take]
 
     def allocate(self, form: int, n: int) -> torch.Tensor:
@@ -71,15 +78,36 @@ class Arena(Slabs):
                     f"{self.pool_bytes} bytes in whole slabs)"
                 )
             self._owner[fresh] = form
-        open_slabs = np.flatnonzero((self._owner == form) & (self._live < per_slab))
-        open_slabs = open_slabs[np.argsort(-self._live[open_slabs], kind="stable")]
-        needed = int(np.searchsorted(np.cumsum(per_slab - self._live[open_slabs]), n)) + 1
-        row, column = np.nonzero(~self._in_use[form][open_slabs[:needed]])
+        open_slabs = self._fullest(form, n)
+        row, column = np.nonzero(~self._in_use[form][open_slabs])
         slab, column = open_slabs[row[:n]], column[:n]
         self._in_use[form][slab, column] = True
-        self._live += np.bincount(slab, minlength=self.slabs)
+        np.add.at(self._live, slab, 1)
         self.live_pages[form] += n
         return torch.from_numpy(slab * self.slab_bytes + column * self.page_bytes[form])
+
+    def _fullest(self, form: int, n: int) -> Ints:
+        """The fullest slabs of a form that together have room for `n` pages, or a little more.
+
+        Many are looked through in parts, one degree of fullness at a time: sorting them takes milliseconds.
+        """
+        per_slab = self._per_slab[form]
+        is_open = (self._owner == form) & (self._live < per_slab)
+        if np.count_nonzero(is_open) <= SCANNED:
+            open_slabs = np.flatnonzero(is_open)
+            open_slabs = open_slabs[np.argsort(-self._live[open_slabs], kind="stable")]
+            needed = int(np.searchsorted(np.cumsum(per_slab - self._live[open_slabs]), n)) + 1
+            return open_slabs[:needed]
+        found, short = [np.empty(0, np.int64)], n
+        for level in range(per_slab - 1, -1, -1):
+            for start in range(0, self.slabs, SCANNED):
+                part = slice(start, start + SCANNED)
+                here = np.flatnonzero(is_open[part] & (self._live[part] == level))
+                found.append(here[: -(-short // (per_slab - level))] + start)
+                short -= len(found[-1]) * (per_slab - level)
+                if short <= 0:
+                    return np.concatenate(found)
+        return np.concatenate(found)
 
     def longest_run(self, form: int) -> int:
         """Most pages in a row that `allocate_run` could give this form."""
@@ -118,9 +146,9 @@ class Arena(Slabs):
         if odd.any() or not held[key].all() or len(np.unique(key)) != len(key):
             raise ValueError(f"arena: freed a page of form {form} that is not held")
         held[key] = False
-        self._live -= np.bincount(slab, minlength=self.slabs)
+        np.subtract.at(self._live, slab, 1)
         self.live_pages[form] -= len(key)
-        self._owner[(self._owner == form) & (self._live == 0)] = COMMON
+        self._owner[slab[self._live[slab] == 0]] = COMMON
 
     def unusable_bytes(self, form: int, *, in_a_row: bool = False) -> int:
         """Bytes that hold no page and yet cannot become pages of this form (``in_a_row``: of its longest run)."""

@@ -93,7 +93,7 @@ def list_ranked(
     both = tl.sum(forced.to(tl.int32) + (live.to(tl.int32) << 16), 0)
     tl.debug_barrier()
     rank = tl.zeros([CAP], tl.int32)
-    for start in range(0, CAP, STEP):
+    for start in tl.static_range(0, CAP, STEP):
         other = tl.load(scratch + start + tl.arange(0, STEP), mask=start + tl.arange(0, STEP) < CAP, other=-0x80000000)
         rank += tl.sum((other[:, None] > key[None, :]).to(tl.int32), 0)
     k = tl.minimum(tl.maximum(want, both & 0xFFFF), both >> 16)

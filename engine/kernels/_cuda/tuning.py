@@ -30,7 +30,11 @@ def launch_for(pairs: int, pages: int, count: int, *, cold: bool = False) -> Lau
 
 
 def choice_for(pairs: int, units: int) -> Choice:
-    """`units` sub-blocks to score for each pair: larger tiles only where there are too few programs for small ones."""
+    """`units` sub-blocks to score for each pair: larger tiles only where there are too few programs for small ones.
+
+    Many pairs fill the device by themselves: there, one program for all of a pair's blocks must be a small one.
+    """
+    ranked = 256 if pairs <= 128 else 128
     if units <= 64:
-        return Choice(64, 4)
-    return Choice(256, 8) if units > 256 and pairs * units <= 1 << 17 else Choice(128, 4)
+        return Choice(64, 4, ranked)
+    return Choice(256, 8, ranked) if units > 256 and pairs * units <= 1 << 17 else Choice(128, 4, ranked)
