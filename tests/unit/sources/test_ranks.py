@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kvscope import signals
+from kvscope import session_tables, signals
 from kvscope.errors import SourceError
+from kvscope.session_view import Reader
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources import open_target
 from kvscope.sources.ranks import RanksSource, is_list
@@ -121,3 +122,18 @@ def test_another_kind_of_file_among_recorders_is_refused(tmp_path: Path) -> None
 def test_addresses_are_no_recorders() -> None:
     assert not is_list("a:1,b:2")
     assert not is_list("12")
+
+
+def test_the_fleet_screen_shows_ranks_side_by_side_and_says_that_others_wait(tmp_path: Path) -> None:
+    store = watched(",".join(str(one.path) for one in two(tmp_path)))
+    reader = Reader(store)
+    reader.at(store.segments[0], None)
+    table = session_tables.fleet(reader)
+    assert isinstance(table.rows, tuple)
+    assert [row[0] for row in table.rows] == ["0", "1"]
+    columns = [name for name, _ in table.columns]
+    second = dict(zip(columns, table.rows[1], strict=True))
+    assert second["KV"] == 1e6
+    assert second["entries/s"] == pytest.approx(300.0)
+    assert (second["attend"], second["exchange"], second["waiting"]) == pytest.approx((0.1, 0.5, 0.1))
+    assert "1.50 times the mean: the others wait for it" in table.told[0]
