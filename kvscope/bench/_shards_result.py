@@ -28,7 +28,7 @@ def make(plan: ShardsPlan, log: ShardsLog) -> Result:
     quantities = [
         Quantity(f"step_s.{_name(task)}", found["step_s"], "s", None, "lower")
         for task in plan.tasks
-        if (found := _found(log, task)) and "step_s" in found
+        if (found := _found(log, task)) and not task.is_(pages=False)
     ]
     return Result(
         bench="shards",
