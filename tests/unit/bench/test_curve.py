@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from kvscope.bench import _curve_result
 from kvscope.bench._curve_admission import Admitted
 from kvscope.bench._curve_fit import LEAST_MARGIN, Fit, Point, fit, margin_of
-from kvscope.bench._curve_meter import Held, _after_old
+from kvscope.bench._curve_log import CurveLog
+from kvscope.bench._curve_meter import Held, Others, _after_old
 from kvscope.bench.curve import points_of, with_margin
 from kvscope.bench.result.result import as_json
 from kvscope.bench.result.text import render
@@ -99,3 +101,29 @@ def test_a_mistake_is_one_line(words: list[str], says: str, capsys: pytest.Captu
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_what_a_prefix_cache_keeps_of_others_is_taken_off() -> None:
+    others = Others(amount=1_128_000.0, by_layer=(564_000.0, 564_000.0), block=128_000.0, evicted=0.0)
+    held = others.taken_off(Held(1024, 5_000_000.0, 6_000_000.0, "B", (2_500_000.0, 2_500_000.0)))
+    assert (held.amount, held.peak) == (4_000_000.0, 5_000_000.0)
+    assert held.by_layer == (2_000_000.0, 2_000_000.0)
+
+
+def test_an_interrupted_curve_goes_on(tmp_path: Path) -> None:
+    held, ran = Held(48, 1.0, 2.0, "B", (0.5, 0.5)), Admitted("static", 3.0, 4.0, 0.0, 0, 200.0)
+    log = CurveLog(tmp_path / "log", {"lengths": [48]})
+    log.add_held("compressed, ", 48, 1, held)
+    log.add_admitted({"admission": "static"}, ran)
+    again = CurveLog(tmp_path / "log", {"lengths": [48]})
+    assert again.held("compressed, ", 48, 1) == held
+    assert again.held("compressed, ", 48, 0) is None
+    assert again.admitted("static", {"admission": "static"}) == ran
+    assert again.admitted("static", {"admission": "curve"}) is None
+
+
+def test_the_flags_of_other_engines_come_from_the_pool_and_the_mix() -> None:
+    says = list(_curve_result.flags_near(fit(points([(256, 1.0), (4096, 1.0)])), 4096, 65536.0))
+    assert "vLLM --max-num-seqs" in says[1]
+    assert "SGLang --max-running-requests" in says[1]
+    assert "are the pool's tokens / that" in list(_curve_result.flags_near(fit(points([(256, 1.0)])), 4096, None))[1]
