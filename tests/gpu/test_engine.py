@@ -92,13 +92,16 @@ def test_a_batch_of_changing_size_says_what_each_says_alone() -> None:
         {"policy": "heavy_hitters", "importance": "aware", "kept_share": "0.5"},
     ],
 )
-def test_compressed_it_says_what_the_same_knobs_say_on_a_cpu(knobs: dict[str, str]) -> None:
+def test_compressed_it_says_what_plain_operators_say_on_a_cpu(knobs: dict[str, str]) -> None:
+    from engine.devices._base import Device
+    from engine.devices._plain import Plain
     from engine.llm import Engine
     from engine.weights import open_model
 
     knobs = {"kernels": "block", "min_read_tokens": "64", "representatives": "mean", **knobs}
     device, loaded = made(**knobs), open_model("shipped", "cpu")
-    cpu = Engine(loaded.config, loaded.model, device.knobs, pool_bytes=256 << 20, max_context=4096)
+    plain = Device("plain", torch.device("cpu"), torch.float32, Plain())
+    cpu = Engine(loaded.config, loaded.model, device.knobs, pool_bytes=256 << 20, max_context=4096, device=plain)
     answers = []
     for engine in (device, cpu):
         requests = [engine.submit(prompt(900, seed), 24) for seed in range(3)]
