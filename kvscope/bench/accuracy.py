@@ -91,7 +91,9 @@ def of_recall() -> tuple[Axes, Axes]:
     kinds = ("bounds", "sub_bounds")
     axes = (tasks, (2048, 16384), (1 / 8, 1 / 24), policies, forms, (0.25, 0.125), (64, 16), kinds)
     whole = Axes(*axes, ranks=(4, 8, 16), importance=("blind",), seeds=(0,))
-    return replace(whole, tasks=("recall",), contexts=(4096,), densities=(1 / 8,), blocks=(64,), dialogues=64), whole
+    return replace(
+        whole, tasks=("recall",), contexts=(4096,), densities=(1 / 8,), blocks=(64,), documents=2, dialogues=64
+    ), whole
 
 
 def of_text() -> tuple[Axes, Axes]:

@@ -23,7 +23,7 @@ RECOVERS = 0.7
 """Of the answers lost, what a test must bring back to have found the cause."""
 LOST = 0.1
 """Accuracy that must be lost for there to be anything to explain."""
-SIZES = {False: (2, 48), True: (2, 8)}
+SIZES = {False: (1, 48), True: (1, 8)}
 """Contexts and dialogues, by whether few are asked."""
 TESTS = ("bits", "blocks", "k", "scores", "fresh")
 
