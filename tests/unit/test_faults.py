@@ -57,3 +57,29 @@ def test_reading_a_fault_imports_nothing_of_the_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", faults.names())
+def test_every_severity_is_a_load_and_knobs_that_the_engine_takes(name: str) -> None:
+    pytest.importorskip("torch")
+    from engine import settings
+    from engine.knobs import Knobs
+    from engine.workload import Load, RecallLoad
+
+    for severity in faults.get(name).severities:
+        _, load = settings.apply(Knobs(), Load(), faults.get(name, severity).knobs)
+        assert RecallLoad(load).load == load
+
+
+def test_a_fault_says_which_severities_it_has() -> None:
+    assert faults.get("running_cap").severities == ("mild", "clear", "severe")
+    assert faults.get("running_cap", "severe").knobs["max_running"] == "1"
+    with pytest.raises(UsageError, match="did you mean 'severe'"):
+        faults.get("running_cap", "sever")
+
+
+@pytest.mark.parametrize("name", [name for name in faults.names() if faults.get(name).fix])
+def test_what_a_fix_turns_the_fault_sets(name: str) -> None:
+    """Else a fault that is brought about on a mended engine would keep a part of the fix."""
+    fault = faults.get(name)
+    assert set(fault.fix) <= set(fault.knobs)
