@@ -67,7 +67,7 @@ def test_every_severity_is_a_load_and_knobs_that_the_engine_takes(name: str) -> 
     from engine.workload import Load, RecallLoad
 
     for severity in faults.get(name).severities:
-        _, load = settings.apply(Knobs(), Load(), faults.get(name, severity).knobs)
+        _, load = settings.apply(Knobs(), Load(), dict(faults.get(name, severity).knobs))
         assert RecallLoad(load).load == load
 
 
