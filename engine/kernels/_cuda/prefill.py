@@ -43,16 +43,16 @@ def load_page(
     return k, v
 
 
-@triton.jit(do_not_specialize=["start", "queries", "window", "pool_blocks"])
+@triton.jit(do_not_specialize=["start", "queries", "sight", "pool_blocks"])
 def prefill_pages(
-    q, out, mass_at, hot, cold, scales, table, place, start, queries, window, heads, pool_blocks, scale,
+    q, out, mass_at, hot, cold, scales, table, place, start, queries, sight, heads, pool_blocks, scale,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, UPCAST: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (tile, kv head): q, out [queries, heads * GROUP, DIM] of tokens from `start`; `scale` includes log2(e).
 
-    `mass_at` [queries, heads * GROUP] gets log2 of each softmax's sum. `window` 0 sees everything.
+    `mass_at` [queries, heads * GROUP] gets log2 of each softmax's sum. `sight` 0 sees everything.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
     QUERIES: tl.constexpr = ROWS // LANES
@@ -67,9 +67,9 @@ def prefill_pages(
     top = tl.full([ROWS], -1e30, tl.float32)
     sums = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, DIM], tl.float32)
-    earliest = tl.where(window > 0, tl.maximum(start + tile * QUERIES - window + 1, 0), 0)
+    earliest = tl.where(sight > 0, tl.maximum(start + tile * QUERIES - sight + 1, 0), 0)
     last = start + tl.minimum((tile + 1) * QUERIES, queries) - 1
-    reach = tl.where(window > 0, window, last + 1)
+    reach = tl.where(sight > 0, sight, last + 1)
     j = earliest // TOKENS
     while j <= last // TOKENS:
         held = tl.load(place + head * pool_blocks + tl.load(table + j))
@@ -93,9 +93,9 @@ def prefill_pages(
     tl.store(out + at[:, None] * DIM + columns[None, :], result, mask=real[:, None])
 
 
-@triton.jit(do_not_specialize=["start", "queries", "window", "pool_blocks"])
+@triton.jit(do_not_specialize=["start", "queries", "sight", "pool_blocks"])
 def observe_pages(
-    q, mass_at, mass, hot, cold, scales, table, place, start, queries, window, heads, pool_blocks, scale,
+    q, mass_at, mass, hot, cold, scales, table, place, start, queries, sight, heads, pool_blocks, scale,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, UPCAST: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -112,7 +112,7 @@ def observe_pages(
     k, _ = load_page(hot, cold, scales, held, kind, COLD, COLD_UNIT, SCALE_UNIT, DIM, TOKENS)
     behind = (start + token)[:, None] - (j * TOKENS + slots)[None, :]
     seen = real[:, None] & (behind >= 0) & (held != -1)
-    seen = seen & (behind < tl.where(window > 0, window, start + queries))
+    seen = seen & (behind < tl.where(sight > 0, sight, start + queries))
     s = tl.dot(mine.to(kind), tl.trans(k), input_precision=PRECISION).to(tl.float32) * scale
     whole = tl.load(mass_at + at, mask=real, other=0.0)
     weight = tl.where(seen, tl.exp2(tl.where(seen, s, 0.0) - whole[:, None]), 0.0)

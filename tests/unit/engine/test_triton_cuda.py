@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_the_interpreted_kernels_agree_with_float64(code: str) -> None:
 POINTERS = {
     "q": "*bf16", "out": "*bf16", "hot": "*bf16", "cold": "*i8", "scales": "*fp32", "part_at": "*fp32",
     "weight_at": "*fp32", "scale": "fp32", "reps": "*bf16", "scores": "*fp32", "k": "*bf16", "v": "*bf16",
+    "mass_at": "*fp32", "mass": "*fp32", "x": "*bf16", "cosine": "*fp32", "sine": "*fp32",
 }  # fmt: skip
 INTEGERS = (
     "heads",
@@ -88,6 +90,10 @@ INTEGERS = (
     "table_stride",
     "splits",
     "k_stride",
+    "start",
+    "queries",
+    "sight",
+    "stride",
     "v_stride",
 )
 SHAPE = {
@@ -142,3 +148,31 @@ def test_selection_and_storing_compile_for_hopper(bounds: bool) -> None:
         made = compiled_for_hopper(kernel, constants | {"ROUND": ROUNDER}, 4)
         assert "cubin" in made.asm
         assert made.metadata.shared <= 227 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cold", [True, False])
+def test_prompts_lists_ranks_and_rotation_compile_for_hopper(cold: bool) -> None:
+    from engine.kernels._cuda.lists import list_pages
+    from engine.kernels._cuda.prefill import observe_pages, prefill_pages
+    from engine.kernels._cuda.select import choose_pages
+    from engine.kernels._cuda.turn import turn_rows
+
+    shape = SHAPE | {"LANES": 4, "COLD": cold, "CHUNK": 1024, "HEADS": 32, "HALF": 64}
+    ranked = {"SUBS": 1, "BOUNDS": False, "CAP": 256, "UNITS": 256, "RANKED": True}
+    for kernel, more, warps in (
+        (prefill_pages, {"ROWS": 128}, 8), (observe_pages, {"ROWS": 64}, 4), (list_pages, {}, 4),
+        (turn_rows, {"LANES": 32}, 4), (choose_pages, ranked, 8),
+    ):  # fmt: skip
+        made = compiled_for_hopper(kernel, shape | more, warps)
+        assert "cubin" in made.asm
+        assert made.metadata.shared <= 227 * 1024
+
+
+def test_every_kernel_that_is_launched_is_compiled_for_hopper_here() -> None:
+    folder, here = ROOT / "engine/kernels/_cuda", Path(__file__).read_text()
+    launched = {
+        match.group(1) for file in folder.glob("*.py") for match in re.finditer(r"^ +(\w+)\[\(", file.read_text(), re.M)
+    }
+    assert len(launched) >= 8
+    assert not [name for name in launched if name not in here]
