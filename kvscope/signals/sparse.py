@@ -92,3 +92,26 @@ def prefix_hit_rate(window: Window) -> Reading | Missing:
 def entries_read_per_token(window: Window) -> Reading | Missing:
     read: Counter | Missing = window.counter("sparse.entries_read")
     return window.ratio(read, window.counter("tokens.generated"), "entries", "no token was generated")
+
+
+@signal(
+    "selection_over_saved",
+    unit="x",
+    needs=("sparse.index_time", "time.attend", "sparse.entries_read", "sparse.entries_total"),
+    help="Time to choose blocks / attention time that reading only those saves: above 1 choosing costs more.",
+)
+def selection_over_saved(window: Window) -> Reading | Missing:
+    read = sparse_hit_rate(window)
+    if isinstance(read, Missing):
+        return read
+    if not 0.0 < read.value < 1.0:
+        return Missing("decode reads everything, so nothing is saved", "a policy that selects")
+    cost = window.ratio(window.counter("sparse.index_time"), window.counter("time.attend"), "x", "no time of attention")
+    if isinstance(cost, Missing):
+        return cost
+    # Attention takes as long as it reads: what is skipped would have taken in proportion.
+    saved = 1 / read.value - 1
+    error = ((cost.error / saved) ** 2 + (cost.value * read.error / (read.value * saved) ** 2) ** 2) ** 0.5
+    return Reading(
+        cost.value / saved, error, "x", "inferred: attention in proportion to reads", cost.batches, cost.samples
+    )
