@@ -61,6 +61,7 @@ def page_view(name: str, known: str) -> View:
 
 
 async def settle(app: KvscopeApp, pilot: Pilot[None]) -> None:
+    await pilot.pause()
     app.poller.drain()
     await pilot.pause()
 

@@ -34,7 +34,7 @@ class VerdictLine(Canvas):
         if more > 0 and at + 12 < width:
             rows[0].put_right(width - 1, f"+{more} more", paint(DIM))
         for row, (name, text, colour) in zip(rows[1:], self._rest(self.view, first), strict=False):
-            row.put(3, name, paint(FAINT))
+            row.put(3, name if text else "", paint(FAINT))
             row.put(10, clip(text, width - 11), paint(colour))
         if height > 3 and self.view.status:
             rows[3].put(3, "…", paint(FAINT))

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.widgets import Footer
 
+from kvscope.signals.reading import Missing
 from kvscope.tui.palette import BRIGHT, DIM, FIRST, paint
 from kvscope.tui.panels._base import Panel
 from kvscope.tui.panels._chart import ChartPanel
@@ -113,10 +114,15 @@ class Board(Reading):
             facts.border_title = f"{self.TITLE} in numbers"
         for table in self.query(TablePanel):
             table.border_title = self.TABLE if table.WHICH == "table" else self.BESIDE
-        for panel in self.query(Panel):
-            if panel.can_focus:
-                panel.focus()
+        self.take_focus()
         self.on_resize()
+
+    def take_focus(self) -> None:
+        """Focus the part that keys are for: the first table, else the last panel that takes them."""
+        panels = [panel for panel in self.query(Panel) if panel.can_focus]
+        tables = [panel for panel in panels if isinstance(panel, TablePanel)]
+        for panel in (*panels[-1:], *tables[:1]):
+            panel.focus()
 
     @property
     def ordering(self) -> Ordering:
@@ -133,7 +139,8 @@ class Board(Reading):
         self.set_class(width < 120, "-narrow")
         self.query_one("#tables").display = any(issubclass(panel, TablePanel) for panel in self.PANELS)
         count = len([panel for panel in body.query(Panel) if panel.parent is body])
-        columns = max(min(count, 3 if width >= 120 else 1 if self.STACKED else 2), 1)
+        most = 4 if width >= 150 else 2 if count == 4 else 3
+        columns = max(min(count, most if width >= 120 else 1 if self.STACKED else 2), 1)
         body.styles.grid_size_columns = columns
         body.styles.height = "2fr" if count > 2 and columns == 2 else "1fr"
         for facts in self.query(FactsPanel):
@@ -160,6 +167,8 @@ class Board(Reading):
         self.view = view
         for table in self.query(BesideTable):
             table.display = view.page.beside is not None
+        unknown = view.page.table is None or isinstance(view.page.table.rows, Missing)
+        self.query_one("#tables").styles.max_height = 9 if unknown and view.page.beside is None else None
         for panel in self.query(Panel):
             panel.receive(view)
 

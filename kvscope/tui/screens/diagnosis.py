@@ -21,8 +21,8 @@ class DiagnosisScreen(Board):
     STACKED = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("c", "turn", "Next chart", id="diagnosis.chart")]
 
-    def on_mount(self) -> None:
-        super().on_mount()
+    def take_focus(self) -> None:
+        """The list first: its arrow keys choose the finding."""
         self.query_one(FindingList).focus()
 
     @property

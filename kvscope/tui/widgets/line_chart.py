@@ -189,13 +189,20 @@ class _Plot:
             for x in range(left, right):
                 if self.rows[y].chars[x] in " ┊╌":
                     self.rows[y].put(x, "┈", paint(NOTE))
-            starts = range(right - len(inward), left, -3)
-            free = [at for at in starts if not "".join(self.rows[y].chars[at : at + len(inward)]).strip("┈")]
-            if free:
-                self.rows[y].put(free[0], inward, paint(NOTE))
+            self._name_edge(y, inward, (y - 1, y + 1)[inward[0] == "▼"])
         for y in range(max(upper, self.top), min(lower, self.bottom - 1) + 1):
             styles = self.rows[y].styles
             styles[left:right] = [over(style, BAND) for style in styles[left:right]]
+
+    def _name_edge(self, y: int, name: str, inside: int) -> None:
+        """Write ``name`` on the edge's row, or on the one inside it, as far right as nothing else stands."""
+        left, right = self.axis.left, self.axis.left + self.axis.width
+        for row in (self.rows[y], self.rows[min(max(inside, self.top), self.bottom - 1)]):
+            starts = range(right - len(name), left, -3)
+            free = [at for at in starts if not "".join(row.chars[at : at + len(name)]).strip("┈ ")]
+            if free:
+                row.put(free[0], name, paint(NOTE))
+                return
 
     def line(self, points: tuple[tuple[float, float], ...], bin_s: float, style: Style) -> None:
         """Join neighbouring points; a hole in the data stays a hole."""
