@@ -1,0 +1,114 @@
+"""Record the walk-through of the README: the demo on a real engine, from healthy to confirmed, one picture a stage.
+
+``python docs/make_pictures.py [--png]`` from a checkout with the extra `engine` (a minute). Nothing on them is made up:
+the dashboard of ``kvscope demo`` is drawn without a terminal, and saved when the script reaches each stage. With
+``--png`` the SVG files are also drawn by Chromium, through Playwright.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["XDG_STATE_HOME"] = os.devnull
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from textual.pilot import Pilot
+
+from kvscope.demo import Demo
+from kvscope.demo_script import KNOBS
+from kvscope.playbook import load_all
+from kvscope.session import Session
+from kvscope.sources import open_target
+from kvscope.sources.builtin import BuiltinEngine
+from kvscope.tui.app import KvscopeApp
+from kvscope.view import View
+
+OUT = Path(__file__).parent / "images" / "walkthrough"
+SIZE = (130, 38)
+ACT_S, LIMIT_S = 14.0, 240.0
+
+
+def seconds_in(view: View, name: str) -> float:
+    """How long the current segment has lasted, 0 when it is another one."""
+    current = next((span for span in view.segments if span.is_current), None)
+    return current.end_s - current.start_s if current is not None and current.name == name else 0.0
+
+
+def flagship_is(view: View, verdict: str) -> bool:
+    """Whether the demo's finding has that verdict."""
+    return any(one.id == "memory-down-throughput-flat" and one.verdict == verdict for one in view.findings)
+
+
+def measuring(view: View) -> bool:
+    """The experiment is being measured."""
+    return view.trial is not None and view.trial.have_s >= 6
+
+
+STAGES: tuple[tuple[str, Callable[[View], bool], tuple[str, ...]], ...] = (
+    ("1-healthy", lambda view: seconds_in(view, "dense") >= 11, ()),
+    ("2-compressed", lambda view: seconds_in(view, "compressed") >= 6, ()),
+    ("3-finding", lambda view: seconds_in(view, "compressed") >= 8 and flagship_is(view, "likely"), ()),
+    ("4-evidence", lambda view: flagship_is(view, "likely"), ("D",)),
+    ("5-verify", measuring, ("escape",)),
+    ("6-confirmed", lambda view: flagship_is(view, "confirmed") and seconds_in(view, "verified") >= 14, ()),
+)
+"""Name, when it is taken, and the keys pressed before."""
+
+
+async def record(app: KvscopeApp) -> None:
+    """Wait for each stage, press its keys, save."""
+    async with app.run_test(size=SIZE) as pilot:
+        for name, reached, keys in STAGES:
+            await wait(app, pilot, reached, name)
+            if keys:
+                await pilot.press(*keys)
+                await asyncio.sleep(2.0)
+            await pilot.pause()
+            (OUT / f"{name}.svg").write_text(app.export_screenshot(title="kvscope demo"), encoding="utf-8")
+            sys.stderr.write(f"{name}.svg\n")
+
+
+async def wait(app: KvscopeApp, pilot: Pilot[None], reached: Callable[[View], bool], name: str) -> None:
+    """Until the newest view is of that stage; TimeoutError names the stage that did not come."""
+    for _ in range(int(LIMIT_S / 0.2)):
+        if app.view is not None and reached(app.view):
+            return
+        await asyncio.sleep(0.2)
+    raise TimeoutError(f"the demo did not reach {name} in {LIMIT_S:.0f} s")
+
+
+def draw() -> None:
+    """Every SVG file as a PNG beside it, 1300 pixels wide."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1300, "height": 800})
+        for path in sorted(OUT.glob("*.svg")):
+            page.set_content(f'<body style="margin:0"><div style="width:1300px">{path.read_text()}</div></body>')
+            page.locator("svg").first.screenshot(path=path.with_suffix(".png"))
+        browser.close()
+
+
+def main() -> None:
+    """Run the demo's engine and record."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    engine = BuiltinEngine.start(KNOBS, ("--threads", "2"))
+    try:
+        assert engine.ring is not None
+        assert engine.control is not None
+        session = Session(open_target(str(engine.ring)), load_all(), controller=engine.control)
+        asyncio.run(record(KvscopeApp(Demo(session, engine.control, ACT_S), interval_s=0.5)))
+        session.close()
+    finally:
+        engine.stop(keep_recorder=False)
+    if "--png" in sys.argv[1:]:
+        draw()
+
+
+if __name__ == "__main__":
+    main()
