@@ -38,7 +38,7 @@ def make(plan: ShardsPlan, log: ShardsLog) -> Result:
         quantities=tuple(quantities),
         tables=(_time_table(plan, log), pays, *((even, _budget_table(plan, log)) if plan.balance else ())),
         plots=tuple(_plots(plan, log)),
-        says=tuple(_says(plan, log, pays)),
+        says=tuple(dict.fromkeys(_says(plan, log, pays))),
         warns=tuple(_warns(plan, log)),
         extra={"cells": [_row(task, log) for task in plan.tasks]},
     )
