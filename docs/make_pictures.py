@@ -54,7 +54,7 @@ STAGES: tuple[tuple[str, Callable[[View], bool], tuple[str, ...]], ...] = (
     ("3-finding", lambda view: seconds_in(view, "compressed") >= 8 and flagship_is(view, "likely"), ()),
     ("4-evidence", lambda view: flagship_is(view, "likely"), ("D",)),
     ("5-verify", measuring, ("escape",)),
-    ("6-confirmed", lambda view: flagship_is(view, "confirmed") and seconds_in(view, "verified") >= 14, ()),
+    ("6-confirmed", lambda view: flagship_is(view, "confirmed") and seconds_in(view, "verified") >= ACT_S + 3, ()),
 )
 """Name, when it is taken, and the keys pressed before."""
 

@@ -22,7 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=SHIPPED,
         help="shipped (default), smollm2, random:SHAPE (speed only), a .gguf file or a Hugging Face directory",
     )
-    parser.add_argument("--device", default="cpu", help="device of the model and its KV (cpu)")
+    parser.add_argument("--device", default="cpu", help="of the model and its KV (cpu): cpu, cuda, any of torch's")
+    parser.add_argument("--dtype", default="auto", help="auto (the device's own), float32, bfloat16")
     parser.add_argument("--max-context", type=int, help="longest request in tokens (what the model and the pool hold)")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob, or load.NAME")
     parser.add_argument(
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     flags = ("--port", str(options.port), "--host", options.host, *(fault.options if fault else ()))
     if options.pool_mib is not None:
         flags = (*flags, "--pool-mib", str(options.pool_mib))
-    flags = (*flags, "--model", options.model, "--device", options.device)
+    flags = (*flags, "--model", options.model, "--device", options.device, "--dtype", options.dtype)
     if options.max_context is not None:
         flags = (*flags, "--max-context", str(options.max_context))
     with waiting("starting the engine") as tick:

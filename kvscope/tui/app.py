@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -16,7 +13,7 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from kvscope.errors import UsageError, nearest
-from kvscope.tui import first_run
+from kvscope.tui import first_run, terminal
 from kvscope.tui.navigating import Navigating
 from kvscope.tui.ordering import Watched
 from kvscope.tui.palette import (
@@ -68,6 +65,7 @@ _THEME = Theme(
 
 _LAST_POLL_S = 5.0
 """A poll under way at the end gets this long, so that a recording is finished by one thread only."""
+_LOOK_FOR_TERMINAL_S = 2.0
 
 
 class KvscopeApp(Navigating):
@@ -138,9 +136,16 @@ class KvscopeApp(Navigating):
         self.push_screen(MainScreen())
         if self._hint:
             self.notify(self._hint, title="Welcome", timeout=20, markup=False)
-        _leave_cleanly_on_signals(self.exit)
+        terminal.leave_cleanly_on_signals(self.exit)
+        if terminal.present():
+            self.set_interval(_LOOK_FOR_TERMINAL_S, self._leave_without_terminal)
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         self.poller.start()
+
+    def _leave_without_terminal(self) -> None:
+        """A hang-up that never reached this process (it was stopped, or started by nohup) still ends it."""
+        if not terminal.present():
+            self.exit(return_code=1)
 
     def on_unmount(self) -> None:
         """Stop polling; a poll under way may finish."""
@@ -190,16 +195,6 @@ class KvscopeApp(Navigating):
             self.push_screen(HelpScreen([(key, what) for what, key in keys.items()]))
 
 
-def _leave_cleanly_on_signals(leave: Callable[[], None]) -> None:
-    """Signals that end a program end the dashboard first, so that the terminal is as it was."""
-    import asyncio
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.add_signal_handler(number, leave)
-
-
 def binding_ids() -> tuple[str, ...]:
     """Names by which keys can be given other keys in kvscope.toml."""
     own = [one.id for one in (*KvscopeApp.BINDINGS, *MainScreen.BINDINGS) if isinstance(one, Binding) and one.id]
@@ -211,7 +206,8 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
 
     Textual draws on stderr, so that must be the terminal.
     """
-    if not os.environ.get("TEXTUAL_DRIVER") and (not sys.__stderr__ or not sys.__stderr__.isatty()):
+    in_terminal = terminal.present()
+    if not os.environ.get("TEXTUAL_DRIVER") and not in_terminal:
         raise UsageError("the dashboard draws on standard error, and that is not a terminal; use `kvscope diagnose`")
     for name in keymap or {}:
         if name not in binding_ids():
@@ -224,5 +220,6 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
         if app.poller.ident is not None:
             app.poller.join(timeout=_LAST_POLL_S)
         session.close()
+        terminal.end_at_once_if_gone(in_terminal)
     if app.broken is not None:
         raise app.broken

@@ -69,7 +69,7 @@ class Pane:
 def pane() -> Iterator[Pane]:
     one = Pane()
     yield one
-    one.tmux("kill-server")
+    subprocess.run(["tmux", "-L", one.name, "kill-server"], capture_output=True, check=False)
 
 
 def restored(pane: Pane) -> None:
@@ -83,6 +83,14 @@ def restored(pane: Pane) -> None:
 def pid_of(words: str) -> int:
     found = subprocess.run(["pgrep", "-f", f"^{sys.executable} -m kvscope {words}$"], capture_output=True, text=True)
     return int(found.stdout.split()[0])
+
+
+def running(pid: int) -> bool:
+    """A process that has ended and waits for its parent does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_the_program_draws_obeys_and_survives_its_engine(pane: Pane, tmp_path: Path) -> None:
@@ -119,3 +127,18 @@ def test_a_kill_leaves_the_terminal_as_it_was(pane: Pane, tmp_path: Path) -> Non
         pane.until("● live")
         subprocess.run(["kill", "-TERM", str(pid_of(words))], check=True)
         restored(pane)
+
+
+def test_a_closed_terminal_ends_the_program(pane: Pane, tmp_path: Path) -> None:
+    pane.send("-l", f"cd {Path(__file__).parents[2]}")
+    pane.send("Enter")
+    with Target(8, tmp_path) as target:
+        words = f"attach {target.ring}"
+        pane.run(words)
+        pane.until("● live")
+        pid = pid_of(words)
+        pane.tmux("kill-server")
+        ended = time.monotonic() + LIMIT_S
+        while running(pid):
+            assert time.monotonic() < ended, f"process {pid} outlives its terminal"
+            time.sleep(0.05)

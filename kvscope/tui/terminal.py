@@ -1,0 +1,35 @@
+"""The terminal the dashboard runs in: signals that end it, and a terminal that goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def leave_cleanly_on_signals(leave: Callable[[], None]) -> None:
+    """Signals that end a program end the dashboard first, so that the terminal is as it was."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    for number in ENDING:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, leave)
+
+
+def present() -> bool:
+    """Is there a terminal to draw on? A terminal that was closed answers no question any more."""
+    return sys.__stderr__ is not None and not sys.__stderr__.closed and os.isatty(sys.__stderr__.fileno())
+
+
+def end_at_once_if_gone(was_present: bool) -> None:
+    """End the process where its terminal has gone: a thread that reads a closed terminal waits, or spins, for ever.
+
+    Call it last, when everything that must be written is written. The exit code is a hang-up's.
+    """
+    if was_present and not present():
+        os._exit(128 + signal.SIGHUP)
