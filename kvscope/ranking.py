@@ -61,8 +61,9 @@ def _strength(finding: Finding) -> Strength:
 
 
 def _root(finding: Finding, by_id: dict[str, Finding], seen: frozenset[str] = frozenset()) -> str:
-    """Follow open rivals to the strongest finding that investigates one, and, where several findings name the same
-    cause, to the one that says most of it; a circle ends where it began.
+    """Follow open rivals to the strongest finding that investigates one, also through findings that explain nothing
+    themselves, and, where several findings name the same cause, to the one that says most of it; a circle ends where
+    it began.
     """
     if finding.id in seen:
         return finding.id
@@ -70,16 +71,13 @@ def _root(finding: Finding, by_id: dict[str, Finding], seen: frozenset[str] = fr
     head = _head(finding, by_id)
     if head is not finding:
         return _root(head, by_id, seen)
-    stronger = [
-        by_id[rival.look]
+    ends = [
+        by_id[_root(by_id[rival.look], by_id, seen)]
         for rival in finding.rivals
-        if rival.state != "excluded"
-        and rival.look in by_id
-        and by_id[rival.look].verdict in _SHOWN
-        and by_id[rival.look].slug != finding.slug
+        if rival.state != "excluded" and rival.look in by_id and by_id[rival.look].slug != finding.slug
     ]
-    stronger = [other for other in stronger if _strength(other) < _strength(finding)]
-    return _root(min(stronger, key=_strength), by_id, seen) if stronger else finding.id
+    stronger = [other for other in ends if other.verdict in _SHOWN and _strength(other) < _strength(finding)]
+    return min(stronger, key=_strength).id if stronger else finding.id
 
 
 def _head(finding: Finding, by_id: dict[str, Finding]) -> Finding:

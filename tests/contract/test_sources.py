@@ -150,8 +150,8 @@ def test_a_sample_file_opens_and_speaks_the_catalogues_language(path: Path) -> N
     for sample in poll.samples:
         metric = metric_of(sample.metric)
         assert metric is not None, sample.metric
-        # `who` tells groups of requests apart where a recording does.
-        assert {label for label, _ in sample.labels} <= {*metric.labels, "le", "who"}, sample
+        # `who` tells groups of requests apart where a recording does, `replica` the engines of a fleet.
+        assert {label for label, _ in sample.labels} <= {*metric.labels, "le", "who", "replica"}, sample
         assert sample.t >= last.get((sample.metric, sample.labels), sample.t)
         last[sample.metric, sample.labels] = sample.t
 
