@@ -14,7 +14,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kvscope.bench._accuracy_log import RowLog
+    from kvscope.bench._accuracy_log import AccuracyLog
     from kvscope.bench._accuracy_plan import Axes
     from kvscope.bench.result.result import Result
 
@@ -51,19 +51,19 @@ def measure(options: argparse.Namespace) -> Result:
     from pathlib import Path
 
     from kvscope.bench import _accuracy_result
-    from kvscope.bench._accuracy_log import RowLog
+    from kvscope.bench._accuracy_log import AccuracyLog
     from kvscope.bench._accuracy_plan import axes_of, cells
 
     recall = options.model == SHIPPED
     wanted = cells(axes_of(options, *(of_recall() if recall else of_text())))
-    log = RowLog(Path(options.log) if options.log else None, options.model)
+    log = AccuracyLog(Path(options.log) if options.log else None, options.model)
     _fill(log, [cell for cell in wanted if log.get(cell) is None], len(wanted), options)
     found = [row for cell in wanted if (row := log.get(cell)) is not None]
     settings = {"cells": len(wanted), "set": options.set, "threads": options.threads}
     return _accuracy_result.make(found, options.model, settings)
 
 
-def _fill(log: RowLog, missing: list[dict[str, Any]], total: int, options: argparse.Namespace) -> None:
+def _fill(log: AccuracyLog, missing: list[dict[str, Any]], total: int, options: argparse.Namespace) -> None:
     from kvscope.bench import _child
     from kvscope.commands._progress import Bar
 

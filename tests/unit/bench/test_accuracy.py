@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kvscope.bench import _child, accuracy
-from kvscope.bench._accuracy_log import RowLog
+from kvscope.bench._accuracy_log import AccuracyLog
 from kvscope.bench._accuracy_plan import axes_of, cells, densities
 from kvscope.bench._accuracy_result import make
 from kvscope.bench._accuracy_rows import front
@@ -108,9 +108,9 @@ def test_an_interrupted_table_goes_on_where_it_stopped(tmp_path: Path, monkeypat
 
 def test_a_line_that_a_kill_cut_off_is_measured_again(tmp_path: Path) -> None:
     path, cell = tmp_path / "rows.jsonl", planned("--quick")[0]
-    RowLog(path, "shipped").add(measured(cell))
+    AccuracyLog(path, "shipped").add(measured(cell))
     path.write_text(path.read_text()[:-20])
-    assert RowLog(path, "shipped").get(cell) is None
+    assert AccuracyLog(path, "shipped").get(cell) is None
 
 
 @pytest.mark.parametrize("wrong", ["0", "2", "1/x", "1/0"])
