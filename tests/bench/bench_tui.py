@@ -56,7 +56,10 @@ class Terminal:
         while (left := limit_s - (time.monotonic() - began)) > 0:
             if not select.select([self.master], [], [], min(left, 0.2))[0]:
                 continue
-            self.seen += os.read(self.master, 1 << 16)
+            try:
+                self.seen += os.read(self.master, 1 << 16)
+            except OSError:
+                break  # the program has left its terminal
             if until and until.encode() in self.seen[start:]:
                 break
         return time.monotonic() - began

@@ -57,6 +57,7 @@ class MainScreen(Reading):
         super().__init__()
         self.solo = ""
         """Name of the one panel in the body, or empty for the columns of a wide screen."""
+        self._placed = (0, 0, "")
 
     def compose(self) -> ComposeResult:
         panels = [panel() for panel in discover()]
@@ -85,7 +86,10 @@ class MainScreen(Reading):
         self.place(event.size.width, event.size.height)
 
     def place(self, width: int, height: int) -> None:
-        """Choose what is visible at this size."""
+        """Choose what is visible at this size; a terminal tells its size more than once."""
+        if (width, height, self.solo) == self._placed:
+            return
+        self._placed = (width, height, self.solo)
         tiny = width < SMALLEST[0] or height < SMALLEST[1]
         self.query_one("#dashboard").display = not tiny
         self.query_one("#too-small").display = tiny
