@@ -112,8 +112,14 @@ def _family(pid: int) -> dict[int, int | None]:
 
 
 def _children(pid: int) -> list[int]:
-    """Descendants by parent pid alone: psutil leaves out a child whose start looks earlier than its parent's."""
-    parents = {process.pid: process.info["ppid"] for process in psutil.process_iter(["ppid"])}
+    """Descendants by parent pid alone: psutil leaves out a child whose start looks earlier than its parent's.
+
+    Each process is looked at afresh: psutil.process_iter keeps what it saw, and skips a pid once after its reuse.
+    """
+    parents = {}
+    for one in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            parents[one] = psutil.Process(one).ppid()
     found, generation = [], {pid}
     while generation := {child for child, parent in parents.items() if parent in generation}:
         found += sorted(generation)
