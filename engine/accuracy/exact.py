@@ -5,12 +5,15 @@ Nothing is saved, since all keys are read to choose; what is read afterwards is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from engine.cache import KVCache
 from engine.forms import EVICTED, NONE
-from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Selection
+from engine.kernels._base import Kernels
+from engine.kernels._paired import Paired
 from engine.kernels.oracle import Oracle
 from engine.llm import Engine
 
@@ -27,41 +30,12 @@ class Exact(Oracle):
         return best.masked_fill((held == EVICTED) | (held == NONE), -torch.inf)
 
 
-class Paired:
-    """Selects exactly, attends as it did."""
-
-    NAME = "exact"
-
-    def __init__(self, inner: Kernels) -> None:
-        self._exact, self._inner = Exact(), inner
-        self.traffic = inner.traffic
-
-    def select(
-        self, q: Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        return self._exact.select(q, layer, cache, batch, keep, phases)
-
-    def attend(
-        self,
-        q: Tensor,
-        layer: int,
-        cache: KVCache,
-        batch: DecodeBatch,
-        selection: Selection | None,
-        scale: float,
-        phases: Phases | None = None,
-    ) -> Tensor:
-        out = self._inner.attend(q, layer, cache, batch, selection, scale, phases)
-        self.traffic = self._inner.traffic
-        return out
-
-
 def use(engine: Engine) -> None:
     """Let this engine choose exactly from now on."""
-    swap_operators(engine, Paired)
+    swap_operators(engine, lambda inner: Paired(Exact(), inner))
 
 
-def swap_operators(engine: Engine, wrap: type[Paired]) -> None:
+def swap_operators(engine: Engine, wrap: Callable[[Kernels], Kernels]) -> None:
     """Put something around the operators that the engine's knobs ask for."""
     inner = engine._operators()
     for names, made in list(engine._kernels.items()):

@@ -5,18 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.accuracy.exact import Paired
 from engine.cache import KVCache
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
+from engine.kernels._base import DecodeBatch, Kernels, Phases, Selection
+from engine.kernels._paired import Paired
 
 
 class Wrong(Paired):
-    NAME = "wrong_last_block"
-
-    def select(
-        self, q: Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        return self._inner.select(q, layer, cache, batch, keep, phases)
+    def __init__(self, inner: Kernels) -> None:
+        super().__init__(inner, inner)
+        self.NAME = "wrong_last_block"
 
     def attend(
         self,

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.accuracy.exact import Paired
 from engine.cache import KVCache
 from engine.forms.hot import CODE as HOT
-from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Selection
+from engine.kernels._base import DecodeBatch, Kernels, Phases, Selection
+from engine.kernels._paired import Paired
 from engine.kernels.oracle import Oracle
 
 FACTOR = 1.01
@@ -31,16 +31,9 @@ class Scaled:
 
 
 class Wrong(Paired):
-    NAME = "wrong_scale"
-
     def __init__(self, inner: Kernels) -> None:
-        super().__init__(inner)
-        self._reader = Oracle()
-
-    def select(
-        self, q: Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        return self._inner.select(q, layer, cache, batch, keep, phases)
+        super().__init__(inner, Oracle())
+        self.NAME = "wrong_scale"
 
     def attend(
         self,
@@ -53,6 +46,4 @@ class Wrong(Paired):
         phases: Phases | None = None,
     ) -> Tensor:
         scaled: Any = Scaled(cache)
-        out = self._reader.attend(q, layer, scaled, batch, selection, scale, phases)
-        self.traffic = self._reader.traffic
-        return out
+        return super().attend(q, layer, scaled, batch, selection, scale, phases)
