@@ -17,6 +17,19 @@ _NEEDS = ("torch", "numba", "safetensors", "engine")
 _WORDS = 400
 
 
+def told(order: Mapping[str, Any], total: int, done: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield each row under a bar of ``total`` parts, ``done`` of them finished before; as `rows` otherwise."""
+    from kvscope.commands._progress import Bar
+
+    bar = Bar(total, done)
+    try:
+        for row in rows(order, bar.say):
+            yield row
+            bar.step()
+    finally:
+        bar.wipe()
+
+
 def rows(order: Mapping[str, Any], says: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """Yield each row; ``says`` hears what is being done.
 

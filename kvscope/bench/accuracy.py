@@ -65,18 +65,12 @@ def measure(options: argparse.Namespace) -> Result:
 
 def _fill(log: AccuracyLog, missing: list[dict[str, Any]], total: int, options: argparse.Namespace) -> None:
     from kvscope.bench import _child
-    from kvscope.commands._progress import Bar
 
     if not missing:
         return
-    bar = Bar(total, total - len(missing))
     order = {"job": "table", "model": options.model, "threads": options.threads, "cells": missing}
-    try:
-        for row in _child.rows(order, bar.say):
-            log.add(row)
-            bar.step()
-    finally:
-        bar.wipe()
+    for row in _child.told(order, total, total - len(missing)):
+        log.add(row)
 
 
 def of_recall() -> tuple[Axes, Axes]:

@@ -46,7 +46,6 @@ def measure(options: argparse.Namespace) -> Result:
     from kvscope.bench import _child
     from kvscope.bench._accuracy_plan import densities
     from kvscope.commands._amounts import token_count
-    from kvscope.commands._progress import Bar
     from kvscope.sources.builtin import split_knobs
 
     shared = split_knobs(options.set)
@@ -65,13 +64,7 @@ def measure(options: argparse.Namespace) -> Result:
         "a": a,
         "b": b,
     }
-    bar, rows = Bar(len(contexts)), []
-    try:
-        for row in _child.rows(order, bar.say):
-            rows.append(row)
-            bar.step()
-    finally:
-        bar.wipe()
+    rows = list(_child.told(order, len(contexts)))
     return result_of(rows, a, b, options.model)
 
 

@@ -33,18 +33,12 @@ def measure(options: argparse.Namespace) -> Result:
     """Bring every fault about and have it named."""
     from kvscope.bench import _child
     from kvscope.bench._accuracy_plan import counts, words
-    from kvscope.commands._progress import Bar
 
     seeds = (0,) if options.quick else counts(options.seed, "--seed", 0)
     faults = list(words(options.faults, "--faults")) if options.faults else []
     order = {"job": "restore", "model": options.model, "threads": options.threads, "task": options.task}
-    bar, rows = Bar(len(seeds) * (len(faults) or len(TESTS))), []
-    try:
-        for row in _child.rows({**order, "seeds": seeds, "faults": faults}, bar.say):
-            rows.append(row)
-            bar.step()
-    finally:
-        bar.wipe()
+    total = len(seeds) * (len(faults) or len(TESTS))
+    rows = list(_child.told({**order, "seeds": seeds, "faults": faults}, total))
     return result_of(rows, options.model)
 
 
