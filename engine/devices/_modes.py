@@ -15,7 +15,7 @@ from engine.devices._plain import Plain, PlainReader
 from engine.devices._step import Mode, widened
 from engine.forms import EVICTED
 from engine.forms.hot import CODE as HOT
-from engine.kernels._cuda.graph import StepGraphs, compiled
+from engine.kernels._cuda.graph import BUCKETS, StepGraphs, bucket_for, compiled
 from engine.policies._base import Run
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class Modes:
             host = torch.zeros(rows, self.width, dtype=torch.int32)
             self._tables[rows] = (host, [None] * rows)
         return self._batches[rows]
+
+    def rows(self, requests: int) -> int:
+        """Rows of the batch: a bucket's where there are graphs."""
+        return bucket_for(requests) if self.device.graphs and requests <= BUCKETS[-1] else requests
 
     def reader(self, mode: Mode, batch: Batch) -> Reader:
         key = (mode, batch.requests)

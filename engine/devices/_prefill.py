@@ -103,3 +103,17 @@ class ChunkAttend:
         if self._mass:
             mass = torch.stack(self._mass).cpu()
             self.residency.importance[:, self.ids[: mass.shape[1]]] += mass
+
+
+def warm(cache: DeviceCache, cold: bool) -> None:
+    """Compile what prompts of any length will run."""
+    where = cache.device
+    shape, operators = cache.geometry, cache.operators
+    table = torch.zeros(1, dtype=torch.int32, device=where)
+    q = torch.zeros(1, shape.q_heads, shape.head_dim, dtype=cache.dtype, device=where)
+    cache.sync()
+    for pools in (cache.pools[False], *([cache.pools[True]] if cold else [])):
+        _, mass_at = operators.chunk(q, pools[0], table, 0, 0)
+        operators.observe(q, mass_at, pools[0], table, 0, 1, 0)
+    if cold:
+        operators.freeze(cache.pools[True][0], torch.zeros(1, dtype=torch.int64, device=where))

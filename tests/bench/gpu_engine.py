@@ -68,7 +68,7 @@ def steps(engine: Engine) -> Found:
         "compiles": engine.compiles[0] - before,
         "resident_gb": engine.cache.resident_bytes() / 1e9,
     }
-    return found | {f"share_{name}": share for name, share in engine.runner._shares.items()}
+    return found | {f"share_{name}": share for name, share in engine.runner.shares.items()}
 
 
 @torch.inference_mode()
@@ -77,7 +77,7 @@ def kernels_alone(engine: Engine) -> float:
     assert engine.runner is not None
     engine.runner.land()
     mode, requests = engine.runner.modes.now(), engine.scheduler.running
-    batch = engine.runner.modes.batch(engine.runner._rows(len(requests)))
+    batch = engine.runner.modes.batch(engine.runner.modes.rows(len(requests)))
     reader, config = engine.runner.modes.reader(mode, batch), engine.config
     q = torch.randn(batch.requests, config.q_heads, config.head_dim, device="cuda").bfloat16()
 
