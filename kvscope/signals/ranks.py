@@ -24,9 +24,15 @@ def _fullest(window: Window, metric: str) -> Reading | Missing:
         return missing if isinstance(missing, Missing) else _ONE
     grown = [window.increase_of(metric, rank=rank) for rank in names]
     known = [value for value in grown if not isinstance(value, Missing)]
-    if len(known) < len(names) or sum(known) <= 0:
-        return Missing("not every rank counted in this segment", "send the engine some work")
-    return Reading(max(known) * len(known) / sum(known), 0.0, "x", f"measured: {len(known)} ranks", 1, len(known))
+    silent = Missing("not every rank counted in this segment", "send the engine some work")
+    return _over_mean(known, len(names), silent)
+
+
+def _over_mean(known: list[float], ranks: int, silent: Missing) -> Reading | Missing:
+    """Return the largest over the mean; ``silent`` when not every rank is known, or all have nothing."""
+    if len(known) < ranks or sum(known) <= 0:
+        return silent
+    return Reading(max(known) * ranks / sum(known), 0.0, "x", f"measured: {ranks} ranks", 1, ranks)
 
 
 @signal(
@@ -53,9 +59,7 @@ def rank_kv_ratio(window: Window) -> Reading | Missing:
     end = window.segment.end_s
     held = [window.store.latest("rank.kv_bytes", labels, end) for labels in window.store.keys("rank.kv_bytes")]
     known = [value for value in held if value is not None]
-    if len(known) < len(names) or sum(known) <= 0:
-        return Missing("not every rank told its bytes in this segment", "watch for longer")
-    return Reading(max(known) * len(known) / sum(known), 0.0, "x", f"measured: {len(known)} ranks", 1, len(known))
+    return _over_mean(known, len(names), Missing("not every rank told its bytes in this segment", "watch for longer"))
 
 
 def _of_decode(window: Window, metric: str) -> Reading | Missing:
