@@ -8,10 +8,12 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from probes.runtime import process_start_ticks
 from tests.tui.target import Target
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -85,23 +87,21 @@ def pid_of(words: str) -> int:
     return int(found.stdout.split()[0])
 
 
-def running(pid: int) -> bool:
-    """A process that has ended and waits for its parent does not run."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+@contextmanager
+def attached(pane: Pane, directory: Path) -> Iterator[str]:
+    """The program on an engine in the pane, live; the words it was started with."""
+    pane.send("-l", f"cd {Path(__file__).parents[2]}")
+    pane.send("Enter")
+    with Target(8, directory) as target:
+        words = f"attach {target.ring}"
+        pane.run(words)
+        pane.until("● live")
+        yield words
 
 
 def test_the_program_draws_obeys_and_survives_its_engine(pane: Pane, tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    pane.send("-l", f"cd {root}")
-    pane.send("Enter")
-    with Target(8, tmp_path) as target:
-        words = f"attach {target.ring}"
-        pane.run(words)
+    with attached(pane, tmp_path):
         pane.until("output token")
-        pane.until("● live")
         pane.send("L")
         pane.until("hit spread")
         pane.send("C-z")
@@ -119,26 +119,16 @@ def test_the_program_draws_obeys_and_survives_its_engine(pane: Pane, tmp_path: P
 
 
 def test_a_kill_leaves_the_terminal_as_it_was(pane: Pane, tmp_path: Path) -> None:
-    pane.send("-l", f"cd {Path(__file__).parents[2]}")
-    pane.send("Enter")
-    with Target(8, tmp_path) as target:
-        words = f"attach {target.ring}"
-        pane.run(words)
-        pane.until("● live")
+    with attached(pane, tmp_path) as words:
         subprocess.run(["kill", "-TERM", str(pid_of(words))], check=True)
         restored(pane)
 
 
 def test_a_closed_terminal_ends_the_program(pane: Pane, tmp_path: Path) -> None:
-    pane.send("-l", f"cd {Path(__file__).parents[2]}")
-    pane.send("Enter")
-    with Target(8, tmp_path) as target:
-        words = f"attach {target.ring}"
-        pane.run(words)
-        pane.until("● live")
+    with attached(pane, tmp_path) as words:
         pid = pid_of(words)
         pane.tmux("kill-server")
         ended = time.monotonic() + LIMIT_S
-        while running(pid):
+        while process_start_ticks(pid) is not None:
             assert time.monotonic() < ended, f"process {pid} outlives its terminal"
             time.sleep(0.05)
