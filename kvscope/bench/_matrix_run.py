@@ -15,7 +15,7 @@ from kvscope.finding import Diagnosis, Finding
 from kvscope.laboratory import Laboratory, Length
 from kvscope.playbook_schema import Playbook
 from kvscope.sources import open_target
-from kvscope.sources._base import Mark
+from kvscope.sources._base import Description, Mark
 from kvscope.sources.builtin import BuiltinEngine
 from kvscope.store import Segment, Store
 from kvscope.verification import verify_change
@@ -66,10 +66,11 @@ def run(
     tell: Callable[[str], None],
     *,
     verify: bool = False,
+    keep: Callable[[Outcome, Store, Description], None] = lambda *_: None,
 ) -> Iterator[Outcome]:
     """Start the case's engine as it should be, where its fault has a fix; then measure the fault under each seed.
 
-    With ``verify`` the experiment of what was found is tried, too.
+    With ``verify`` the experiment of what was found is tried, too. ``keep`` gets what each run was judged by.
     """
     start = case.sound or case.faulty
     engine = BuiltinEngine.start(
@@ -87,7 +88,9 @@ def run(
                 baseline = lab.stretch(f"{case.label}, as it should be", MEASURED)
             for seed in seeds:
                 segment, steps = _measured(case, seed, lab)
-                found = outcome(case, seed, lab, baseline, segment, playbooks, steps)
+                seen = only(lab.store, (baseline, segment) if baseline else (segment,))
+                found = outcome(case, seed, lab, segment, seen, playbooks, steps)
+                keep(found, seen, source.describe())
                 yield replace(found, trial=_tried(found, lab, segment, playbooks)) if verify else found
                 if case.kind == "healthy" and baseline is None:
                     baseline = segment
@@ -138,26 +141,34 @@ def outcome(
     case: Case,
     seed: int,
     lab: Laboratory,
-    baseline: Segment | None,
     segment: Segment,
+    seen: Store,
     playbooks: Sequence[Playbook],
     steps: float,
 ) -> Outcome:
-    """Diagnose one segment, held against the baseline where there is one."""
-    store = only(lab.store, (baseline, segment) if baseline else (segment,))
-    found = diagnose(store, playbooks, lab.source.describe())
-    shown = [one for one in found.findings if one.verdict in SHOWN]
+    """Diagnose what was ``seen``: one segment, after the baseline where there is one."""
     return Outcome(
         case.kind,
         case.label,
         seed,
         case.expected,
-        tuple(_named(one) for one in shown if not one.explained_by),
-        tuple(one.slug for one in shown if one.explained_by),
-        _unknown(found),
+        *judged(seen, playbooks, lab.source.describe()),
         tuple(str(truth) for truth in case.truths if not _holds(truth, lab.store, segment)),
         steps,
         segment.end_s - segment.start_s,
+    )
+
+
+def judged(
+    seen: Store, playbooks: Sequence[Playbook], description: Description
+) -> tuple[tuple[Named, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return what these playbooks say: findings a person sees, those folded beneath them, and what cannot be told."""
+    found = diagnose(seen, playbooks, description)
+    shown = [one for one in found.findings if one.verdict in SHOWN]
+    return (
+        tuple(_named(one) for one in shown if not one.explained_by),
+        tuple(one.slug for one in shown if one.explained_by),
+        _unknown(found),
     )
 
 

@@ -4,7 +4,8 @@ Faults at three severities, healthy controls at several loads, and pairs of faul
 An engine is started as it should be and measured, then its fault is turned on and measured again, as one would see it
 who marked the moment; a fault without a fix is seen alone. The length of a run is counted in steps, so that a slow
 machine takes longer and judges by as much. Every run is kept in --log at once: an interrupted matrix goes on where it
-stopped, and --part splits it over machines whose logs --merge puts together.
+stopped, and --part splits it over machines whose logs --merge puts together. With --keep what each run was judged by
+is recorded, and --merge with the same folder judges those recordings again, by the playbooks as they stand.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--part", default="1/1", metavar="I/N", help="every N-th case, from the I-th on (1/1)")
     add("--log", metavar="FILE", help="keep finished runs; with it an interrupted matrix goes on")
     add("--merge", nargs="+", default=[], metavar="FILE", help="start nothing: judge the runs of these logs together")
+    add("--keep", metavar="FOLDER", help="record every run there; with --merge: judge what was recorded again")
     add("--verify", action="store_true", help="also try the experiment of what was found, and compare its gain")
     add(
         "--unchanged", type=int, default=0, metavar="N", help="instead: N pairs of stretches with nothing changed (A/A)"
@@ -48,14 +50,16 @@ def measure(options: argparse.Namespace) -> Result:
 
     settings = {name: getattr(options, name) for name in ("kinds", "only", "severity", "seeds", "part", "verify")}
     if options.merge:
-        runs = _matrix_log.read(map(Path, options.merge))
-        return _matrix_result.make(list(runs.values()), {"merged": len(options.merge)})
+        runs = list(_matrix_log.read(map(Path, options.merge)).values())
+        if options.keep:
+            runs = _again(runs, Path(options.keep))
+        return _matrix_result.make(runs, {"merged": len(options.merge)})
     if options.unchanged:
         return _unchanged(options.unchanged, options.only or "generic_kernel")
     cases, seeds = _cases(options)
     cases = _matrix_plan.part(cases, options.part)
     log = Path(options.log) if options.log else None
-    found = _run(cases, seeds, log, verify=options.verify)
+    found = _run(cases, seeds, log, Path(options.keep) if options.keep else None, verify=options.verify)
     return _matrix_result.make(found, settings)
 
 
@@ -78,20 +82,41 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _run(cases: Sequence[Case], seeds: Sequence[int], log: Path | None, *, verify: bool) -> list[Outcome]:
-    from kvscope.bench import _matrix_log
+def _again(runs: Sequence[Outcome], folder: Path) -> list[Outcome]:
+    """Judge kept runs by the playbooks as they stand."""
+    from kvscope.bench import _matrix_keep
+    from kvscope.commands._progress import Line
+    from kvscope.playbook import load_all
+
+    books, line, found = load_all(), Line(), []
+    try:
+        for number, run in enumerate(runs, 1):
+            line.show(f"{number} of {len(runs)}: {run.label}, seed {run.seed}")
+            found.append(_matrix_keep.again(folder, run, books))
+    finally:
+        line.wipe()
+    return found
+
+
+def _run(
+    cases: Sequence[Case], seeds: Sequence[int], log: Path | None, folder: Path | None, *, verify: bool
+) -> list[Outcome]:
+    from functools import partial
+
+    from kvscope.bench import _matrix_keep, _matrix_log
     from kvscope.bench._matrix_run import run
     from kvscope.commands._progress import Line
     from kvscope.playbook import load_all
 
     known = _matrix_log.read([log]) if log is not None and log.exists() else {}
     books, line, found = load_all(), Line(), []
+    keep = {"keep": partial(_matrix_keep.keep, folder)} if folder is not None else {}
     try:
         for number, case in enumerate(cases, 1):
             todo = [seed for seed in seeds if (case.label, seed) not in known]
             found += [known[case.label, seed] for seed in seeds if (case.label, seed) in known]
             tell = lambda text, number=number: line.show(f"{number} of {len(cases)}: {text}")  # noqa: E731
-            for outcome in run(case, todo, books, tell, verify=verify) if todo else ():
+            for outcome in run(case, todo, books, tell, verify=verify, **keep) if todo else ():
                 found.append(outcome)
                 if log is not None:
                     _matrix_log.add(log, outcome)

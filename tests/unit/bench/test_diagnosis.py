@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvscope.bench import _matrix_log, _matrix_plan, _matrix_result
-from kvscope.bench._matrix_run import Outcome
+from kvscope.bench import _matrix_keep, _matrix_log, _matrix_plan, _matrix_result
+from kvscope.bench._matrix_run import Outcome, judged
 from kvscope.bench.result import html, result
 from kvscope.cli import run
-from kvscope.errors import UsageError
+from kvscope.errors import SourceError, UsageError
+from kvscope.playbook import load_all
+from kvscope.sources.recording import RecordingSource
+from kvscope.store import Store
 
 
 def outcome(kind: str, said: str, expected: tuple[str, ...], *, severity: str = "clear", seed: int = 0) -> Outcome:
@@ -18,6 +22,7 @@ def outcome(kind: str, said: str, expected: tuple[str, ...], *, severity: str = 
     return Outcome(kind, f"{'+'.join(expected) or 'well'}/{severity}", seed, expected, named)
 
 
+SLOWER = Path(__file__).parents[3] / "samples/recordings/memory-down-throughput-flat.likely.jsonl"
 RUNS = [
     outcome("faults", "static_reservation", ("static_reservation",)),
     outcome("faults", "", ("static_reservation",), seed=1),
@@ -54,6 +59,25 @@ def test_what_was_finished_is_read_back_and_half_a_line_is_not(tmp_path: Path) -
     with path.open("a") as file:
         file.write('{"kind": "faults", "lab')
     assert list(_matrix_log.read([path]).values()) == RUNS
+
+
+def test_a_kept_run_is_judged_again_as_it_was(tmp_path: Path) -> None:
+    source, seen = RecordingSource(SLOWER), Store()
+    for mark in (poll := source.poll()).marks:
+        seen.mark(mark)
+    seen.add(poll.samples)
+    books = load_all()
+    named, folded, unknown = judged(seen, books, source.describe())
+    assert named, "nothing to hold the second judgement against"
+    run = replace(RUNS[0], named=named, folded=folded, unknown=unknown)
+    _matrix_keep.keep(tmp_path / "kept", run, seen, source.describe())
+    assert _matrix_keep.again(tmp_path / "kept", run, books) == run
+    assert not _matrix_keep.again(tmp_path / "kept", run, ()).named
+
+
+def test_a_run_that_was_not_kept_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"static_reservation-clear-0\.db"):
+        _matrix_keep.again(tmp_path, RUNS[0], ())
 
 
 def test_right_causes_abstentions_wrong_ones_and_alarms_are_counted() -> None:
