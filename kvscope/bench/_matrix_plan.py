@@ -63,6 +63,15 @@ def part(all_cases: tuple[Case, ...], text: str) -> tuple[Case, ...]:
     return all_cases[int(index) - 1 :: int(count)]
 
 
+def seeds(text: str) -> range:
+    """Return the seeds that ``N`` (0 to N-1) or ``FIRST-LAST`` (both included) stands for."""
+    first, dash, last = text.partition("-")
+    low, high = (first, last) if dash else ("0", str(int(first) - 1) if first.isdecimal() else "")
+    if not low.isdecimal() or not high.isdecimal() or int(low) > int(high):
+        raise UsageError(f"--seeds {text!r}: expected N, at least 1, or FIRST-LAST such as 20-22")
+    return range(int(low), int(high) + 1)
+
+
 def _single(name: str, levels: tuple[str, ...]) -> Iterator[Case]:
     for level in faults.get(name).severities:
         if level in levels:

@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import pairwise
 
 from kvscope.bench._matrix_plan import Case
+from kvscope.bench._matrix_run import only
 from kvscope.diagnose import diagnose
 from kvscope.laboratory import Laboratory, Length
 from kvscope.playbook_schema import Playbook
@@ -17,6 +18,7 @@ from kvscope.verification import Outcome, verify_change
 
 STRETCH = Length(steps=60, least_s=1.5, most_s=6.0)
 WARM = Length(steps=40, least_s=1.0, most_s=15.0)
+KEPT = 3
 Judged = tuple[str, Outcome]
 
 
@@ -37,11 +39,22 @@ def run(
         with closing(open_target(str(engine.ring))) as source:
             lab = Laboratory(source, engine.control, tell=tell)
             lab.settle("warming up", WARM, int(case.faulty.get("load.clients", "0")))
-            stretches = (lab.stretch(f"unchanged-{index}", STRETCH) for index in range(pairs + 1))
-            for before, after in pairwise(stretches):
+            for before, after in pairwise(stretches(lab, pairs + 1)):
                 yield tuple(_judged(lab, before, after, playbooks))
     finally:
         engine.stop(keep_recorder=False)
+
+
+def stretches(lab: Laboratory, count: int) -> Iterator[Segment]:
+    """Measure so many stretches in a row.
+
+    The store forgets all but the pair judged and the one before it, against which the first of the pair is diagnosed:
+    the last pair then takes as long to judge as the first.
+    """
+    for index in range(count):
+        stretch = lab.stretch(f"unchanged-{index}", STRETCH)
+        lab.store = only(lab.store, lab.store.segments[-KEPT:])
+        yield stretch
 
 
 def _judged(lab: Laboratory, before: Segment, after: Segment, playbooks: Sequence[Playbook]) -> Iterator[Judged]:

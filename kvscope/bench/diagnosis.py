@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kvscope.bench._matrix_run import Outcome
     from kvscope.bench.result.result import Result
 
-SEEDS, QUICK_KINDS = 3, ("faults", "healthy")
+SEEDS, QUICK_KINDS = "3", ("faults", "healthy")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--kinds", default="faults,healthy,pairs", metavar="K,…", help="faults, healthy, pairs (all)")
     add("--only", default="", metavar="FAULT,…", help="these faults (all)")
     add("--severity", default="", metavar="S,…", help="mild, clear, severe (all)")
-    add("--seeds", type=int, default=SEEDS, metavar="N", help=f"runs of each case, seeds 0 to N-1 ({SEEDS})")
+    add("--seeds", default=SEEDS, metavar="N|A-B", help=f"one run of each case a seed: 0 to N-1, or A to B ({SEEDS})")
     add("--part", default="1/1", metavar="I/N", help="every N-th case, from the I-th on (1/1)")
     add("--log", metavar="FILE", help="keep finished runs; with it an interrupted matrix goes on")
     add("--merge", nargs="+", default=[], metavar="FILE", help="start nothing: judge the runs of these logs together")
@@ -73,9 +73,8 @@ def _cases(options: argparse.Namespace) -> tuple[tuple[Case, ...], range]:
     for kind in kinds:
         if kind not in _matrix_plan.KINDS:
             raise UsageError(f"--kinds {kind!r}{nearest(kind, _matrix_plan.KINDS)}; there are faults, healthy, pairs")
-    if options.seeds < 1:
-        raise UsageError(f"--seeds {options.seeds}: expected at least 1")
-    return _matrix_plan.cases(kinds, _words(options.only), _words(options.severity)), range(options.seeds)
+    seeds = _matrix_plan.seeds(options.seeds)
+    return _matrix_plan.cases(kinds, _words(options.only), _words(options.severity)), seeds
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kvscope.bench import _matrix_keep, _matrix_log, _matrix_plan, _matrix_result
+from kvscope.bench import _matrix_keep, _matrix_log, _matrix_plan, _matrix_result, _matrix_run, _matrix_unchanged
 from kvscope.bench._matrix_run import Outcome, judged
 from kvscope.bench.result import html, result
 from kvscope.cli import run
 from kvscope.errors import SourceError, UsageError
+from kvscope.laboratory import Laboratory
 from kvscope.playbook import load_all
+from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.recording import RecordingSource
 from kvscope.store import Store
+from probes.sample import Sample
 
 
 def outcome(kind: str, said: str, expected: tuple[str, ...], *, severity: str = "clear", seed: int = 0) -> Outcome:
@@ -50,6 +54,33 @@ def test_parts_together_are_the_whole() -> None:
     assert sorted(case.label for part in parts for case in part) == sorted(case.label for case in whole)
     with pytest.raises(UsageError, match="expected I/N"):
         _matrix_plan.part(whole, "5/4")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3", [0, 1, 2]), ("20-22", [20, 21, 22]), ("7-7", [7])])
+def test_seeds_are_counted_from_zero_or_named_by_first_and_last(text: str, expected: list[int]) -> None:
+    assert list(_matrix_plan.seeds(text)) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "", "22-20", "-3", "3-", "a-b", "1-2-3"])
+def test_seeds_that_name_none_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "diagnosis", f"--seeds={text}"]) == 2
+    assert f"--seeds {text!r}: expected N, at least 1, or FIRST-LAST" in capsys.readouterr().err
+
+
+def test_seeds_named_by_first_and_last_go_on_where_the_log_of_others_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fake(case: _matrix_plan.Case, seeds: list[int], *_: object, **__: object) -> Iterator[Outcome]:
+        asked.append(list(seeds))
+        yield from (Outcome(case.kind, case.label, seed, case.expected, ()) for seed in seeds)
+
+    monkeypatch.setattr(_matrix_run, "run", fake)
+    for seeds in ("2", "1-3", "20-21", "20-21"):
+        command = ["bench", "diagnosis", "--only", "generic_kernel", "--severity", "clear", "--kinds", "faults"]
+        assert run([*command, "--seeds", seeds, "--log", str(tmp_path / "runs.jsonl")]) == 0
+    assert asked == [[0, 1], [2, 3], [20, 21]]
 
 
 def test_what_was_finished_is_read_back_and_half_a_line_is_not(tmp_path: Path) -> None:
@@ -106,3 +137,45 @@ def test_logs_are_judged_together_without_an_engine(tmp_path: Path, capsys: pyte
     assert "Confusion matrix" in capsys.readouterr().out
     assert run(["bench", "diagnosis", "--kinds", "fults"]) == 2
     assert "did you mean 'faults'" in capsys.readouterr().err
+
+
+class Ticking:
+    """An engine of one step a second, watched by a clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._read, self._marks = 0, [Mark("warming up", 0.0, {})]
+
+    def describe(self) -> Description:
+        return Description("ticking", "builtin", "builtin")
+
+    def poll(self) -> Poll:
+        steps = range(self._read, int(self.now) + 1)
+        self._read, marks, self._marks = steps.stop, tuple(self._marks), []
+        return Poll([Sample("batch.steps", float(step), float(step)) for step in steps], marks)
+
+    def mark(self, name: str) -> None:
+        self._marks.append(Mark(name, self.now + 0.5, {}))
+
+    def set(self, knobs: dict[str, str], mark: str = "") -> dict[str, str]:
+        raise AssertionError(f"{knobs} turned in {mark!r}: nothing is to be changed")
+
+    def knobs(self) -> dict[str, str]:
+        return {}
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_unchanged_stretches_are_judged_on_as_much_at_the_end_as_at_the_beginning() -> None:
+    engine = Ticking()
+    lab = Laboratory(engine, engine, clock=lambda: engine.now, sleep=engine.sleep)
+    engine.now = 10.0
+    names, sizes = [], []
+    for stretch in _matrix_unchanged.stretches(lab, 9):
+        names.append([segment.name for segment in lab.store.segments])
+        sizes.append(len(lab.store.series("batch.steps")[0]))
+        assert stretch.end_s - stretch.start_s > 1
+    assert names[0] == ["warming up", "unchanged-0"]
+    assert names[-1] == ["unchanged-6", "unchanged-7", "unchanged-8"]
+    assert max(sizes[3:]) - min(sizes[3:]) <= 1
