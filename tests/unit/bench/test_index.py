@@ -50,6 +50,17 @@ def test_a_trace_tells_its_share(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 <= found["quantities"][0]["value"] < 0.3
 
 
-def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "index", "--kept", "0"]) == 2
-    assert "expected more than 0" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kept", "0"], "expected more than 0"),
+        (["--device", "cud"], "--device 'cud' (did you mean 'cuda'?); expected cpu or cuda"),
+        (["--model", "random:llama-8b"], "--model random:llama-8b: say how large its KV pool is, --pool-mib N"),
+        (["--clients", "0"], "--clients 0: expected at least 1"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "index", *words]) == 2
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.count("\n") == 1
