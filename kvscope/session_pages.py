@@ -51,7 +51,7 @@ PLANS: dict[str, Plan] = {
             ("resident KV", "kv_resident_bytes", -1),
             ("cold entries", "cold_entries_share", 0),
             ("hot reads", "hot_access_share", 1),
-            ("hit spread", "layer_hit_rate_spread", 0),
+            ("layer spread", "layer_hit_rate_spread", 0),
         ),
         table=session_tables.layers,
         layers=True,

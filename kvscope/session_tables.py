@@ -52,7 +52,14 @@ _RowOf = dict[str, float]
 
 def layers(reader: Reader) -> Table:
     """One row a layer: bytes, entries of both forms, and over the last seconds the share read and the share hot."""
-    columns = (("layer", ""), ("KV", "B"), ("hot", "entries"), ("cold", "entries"), ("read", "ratio"), ("hot", "ratio"))
+    columns = (
+        ("layer", ""),
+        ("KV", "B"),
+        ("hot entries", "entries"),
+        ("cold entries", "entries"),
+        ("share read", "ratio"),
+        ("hot reads", "ratio"),
+    )
     store, end = reader.store, reader.end_s
     found = {int(dict(labels).get("layer", -1)): labels for labels in store.keys("kv.bytes_per_layer")}
     if not found:

@@ -31,6 +31,7 @@ from kvscope.tui.palette import (
     NOTE,
     RAISED,
     TEXT,
+    use_sixteen,
 )
 from kvscope.tui.poller import Answered, Broken, ViewReady
 from kvscope.tui.screens import discover as discover_screens
@@ -133,6 +134,8 @@ class KvscopeApp(Navigating):
 
     def on_mount(self) -> None:
         """The dashboard first, data as it comes."""
+        if self.console.color_system == "standard" and not self.is_headless:
+            use_sixteen()
         self.push_screen(MainScreen())
         if self._hint:
             self.notify(self._hint, title="Welcome", timeout=20, markup=False)

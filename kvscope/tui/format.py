@@ -20,6 +20,7 @@ _ALIASES = {
     "accesses/s": "/s",
     "events/s": "/s",
     "1/s": "/s",
+    "1/token": "",
 }
 
 

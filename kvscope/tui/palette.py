@@ -13,6 +13,9 @@ from kvscope.finding import Verdict
 LIGHT = os.environ.get("KVSCOPE_THEME") == "light"
 """Chosen once, before anything is drawn: ``kvscope.commands`` sets it from the settings."""
 
+NO_COLOUR = bool(os.environ.get("NO_COLOR"))
+"""Curves are then told apart by their dots."""
+
 
 def _on(dark: str, light: str) -> str:
     return light if LIGHT else dark
@@ -24,7 +27,7 @@ CHOSEN = _on("#24354a", "#d6e4f0")
 CHOSEN_AWAY = _on("#1d2731", "#e6e8e8")
 LINE = _on("#2b3846", "#c9c4b8")
 FOCUS = _on("#4b6a86", "#5f8db3")
-FAINT = _on("#5b6b7c", "#7d8790")
+FAINT = _on("#708194", "#69737c")
 DIM = _on("#8a9bad", "#56616c")
 TEXT = _on("#d5dee8", "#242d35")
 BRIGHT = _on("#f4f8fc", "#000000")
@@ -65,6 +68,29 @@ PARTS: dict[str, str] = {
     "free": "#5b6b7c",
     "hot": HOT,
     "cold": COLD,
+}
+_SIXTEEN = {
+    "host": "#aaaaaa",
+    "linear": "#5555ff",
+    "attend": "#55ffff",
+    "attend_hot": "#55ffff",
+    "attend_cold": "#00aaaa",
+    "index": "#ffff55",
+    "gather": "#ff5555",
+    "decompress": "#aa0000",
+    "transfer": "#ff55ff",
+    "sample": "#55ff55",
+    "queue": "#aa00aa",
+    "prefill": "#55ff55",
+    "decode": "#5555ff",
+    "idle": "#555555",
+    "unaccounted": "#ffffff",
+    "pages": "#5555ff",
+    "overhead": "#ffff55",
+    "stranded": "#ff5555",
+    "free": "#aaaaaa",
+    "hot": "#ffff55",
+    "cold": "#55ffff",
 }
 SPARE_PARTS = ("#8f7ac2", "#7fb069", "#b8866b")
 
@@ -119,6 +145,11 @@ def ramp(step: int) -> str:
     part = at - low
     mixed = (round(a + (b - a) * part) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def use_sixteen() -> None:
+    """Give every part of a token's time one of a terminal's sixteen colours: the nearest ones would be the same."""
+    PARTS.update(_SIXTEEN)
 
 
 def part_colour(name: str, position: int = 0) -> str:

@@ -103,13 +103,13 @@ def test_the_program_draws_obeys_and_survives_its_engine(pane: Pane, tmp_path: P
     with attached(pane, tmp_path):
         pane.until("output token")
         pane.send("L")
-        pane.until("hit spread")
+        pane.until("layer spread")
         pane.send("C-z")
         pane.until("ready$")
         assert pane.modes == "0 0 1", "suspended, the terminal is the shell's"
         pane.send("-l", "fg")
         pane.send("Enter")
-        pane.until("hit spread")
+        pane.until("layer spread")
         pane.press_until("Escape", "TTFT p50")
         pane.until("kvscope  engine")
     shown = pane.until("ended")

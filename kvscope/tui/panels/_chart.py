@@ -58,6 +58,12 @@ def trend_of(view: View, name: str) -> Trend:
     return view.trends.get(name) or Trend(name, name.replace("_", " "), "", ())
 
 
+def known(view: View, name: str) -> bool:
+    """Whether anything was read of the named trend."""
+    points = trend_of(view, name).points
+    return not isinstance(points, Missing) and bool(points)
+
+
 def charts_for(view: View, signals: list[str]) -> tuple[Picture, ...]:
     """Charts of the trends that stand for ``signals``, in their order, each once."""
     names: list[str] = []

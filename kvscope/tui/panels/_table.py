@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import ClassVar
 
 from rich.style import Style
@@ -12,15 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from kvscope.signals.reading import Missing
-from kvscope.tui.format import clip, quantity
+from kvscope.tui.format import clip
 from kvscope.tui.palette import BRIGHT, DIM, NOTE, RAISED, TEXT, paint
 from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels._columns import Cell, Columns
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import notice
 from kvscope.view import Table, View
-
-Cell = float | str | None
-_NARROWEST = 6
 
 
 class Cells(Canvas):
@@ -31,6 +28,13 @@ class Cells(Canvas):
         self.table = Table()
         self.sort, self.down, self.cursor, self.top = -1, True, 0, 0
         self._head = 0
+        self.columns = Columns()
+
+    def show(self, table: Table) -> None:
+        """Draw ``table``, repainting what differs."""
+        self.table = table
+        self.columns.fit(table)
+        self.redraw()
 
     @property
     def rows_in_order(self) -> tuple[tuple[Cell, ...], ...]:
@@ -60,7 +64,7 @@ class Cells(Canvas):
         """The mouse was pressed there: whether it was on the row that was chosen already."""
         at = self.top + y - self._head - 1
         if y == self._head:
-            edges = self._edges(self.size.width)
+            edges = self.columns.edges(self.size.width)
             index = next((i for i, (start, end) in enumerate(edges) if start <= x < end), -1)
             self.down = not self.down if index == self.sort else True
             self.sort = index
@@ -70,25 +74,6 @@ class Cells(Canvas):
             return again
         self.redraw()
         return False
-
-    def _edges(self, width: int) -> list[tuple[int, int]]:
-        """Start and end of every column: words take what numbers leave."""
-        columns = self.table.columns
-        words = [unit == "text" for _, unit in columns]
-        signs = sum(unit == "sign" for _, unit in columns)
-        numbers = len(columns) - sum(words) - signs
-        cell = min(max((width - 1) // max(len(columns) - signs, 1), _NARROWEST + 2), 16)
-        left = width - 1 - cell * numbers - 2 * signs
-        first = min(left // 2, max((len(str(row[i])) for row in self.rows_in_order for i in [signs]), default=8) + 2)
-        found, x, seen = [], 1, 0
-        for (_, unit), word in zip(columns, words, strict=True):
-            size = 2 if unit == "sign" else cell
-            if word:
-                seen += 1
-                size = left if sum(words) == 1 else first if seen == 1 else left - first
-            found.append((x, x + size))
-            x += size
-        return found
 
     def draw(self, width: int, height: int) -> list[Line]:
         rows = [Line(width) for _ in range(height)]
@@ -100,18 +85,20 @@ class Cells(Canvas):
             row.put(0, clip(line, width), paint(NOTE))
         self._head = len(told)
         body = rows[len(told) :]
-        edges = self._edges(width)
-        for index, ((name, unit), (start, end)) in enumerate(zip(self.table.columns, edges, strict=True)):
+        edges = self.columns.edges(width)
+        for index, (name, (start, end)) in enumerate(zip(self.columns.headings, edges, strict=True)):
             chosen = index == self.sort
             text = name + (("▼" if self.down else "▲") if chosen else "")
+            unit = self.table.columns[index][1]
             _put(body[0], unit, start, end, text, paint(BRIGHT if chosen else DIM, bold=chosen))
         ordered = self.rows_in_order
-        self._follow(len(ordered), len(body) - 1)
-        for row, values in zip(body[1:], ordered[self.top :], strict=False):
+        room = len(body) - 1
+        room -= len(ordered) > room > 2
+        self._follow(len(ordered), room)
+        for row, values in zip(body[1 : 1 + room], ordered[self.top :], strict=False):
             self._row(row, values, edges)
-        more = len(ordered) - self.top - (len(body) - 1)
-        if more > 0 and len(body) > 2:
-            body[-1].put_right(width, f" ↓ {more} more", paint(DIM))
+        if room < len(body) - 1 and len(ordered) > room:
+            body[-1].put(1, _elsewhere(self.top, len(ordered) - self.top - room), paint(DIM))
         at = 1 + self.cursor - self.top
         if self.has_focus_within and 0 < at < len(body):
             body[at].styles = [paint(BRIGHT, RAISED, bold=True)] * width
@@ -120,12 +107,13 @@ class Cells(Canvas):
 
     def _follow(self, count: int, room: int) -> None:
         self.cursor = min(max(self.cursor, 0), max(count - 1, 0))
-        self.top = min(max(self.top, self.cursor - room + 1), self.cursor, max(count - 1, 0))
+        self.top = min(max(self.top, self.cursor - room + 1), self.cursor, max(count - room, 0))
 
     def _row(self, row: Line, values: tuple[Cell, ...], edges: list[tuple[int, int]]) -> None:
-        for value, (_, unit), (start, end) in zip(values, self.table.columns, edges, strict=True):
+        for index, (value, (start, end)) in enumerate(zip(values, edges, strict=True)):
+            unit = self.table.columns[index][1]
             style = paint(DIM if value is None else NOTE if unit == "sign" else TEXT)
-            _put(row, unit, start, end, _shown(value, unit), style)
+            _put(row, unit, start, end, self.columns.written(index, value), style)
 
     @property
     def has_focus_within(self) -> bool:
@@ -167,8 +155,7 @@ class TablePanel(Panel, can_focus=True):
 
     def show(self, view: View) -> None:
         cells = self.query_one(Cells)
-        cells.table = getattr(view.page, self.WHICH, None) or Table()
-        cells.redraw()
+        cells.show(getattr(view.page, self.WHICH, None) or Table())
 
     def action_choose(self) -> None:
         """Say what the row under the cursor opens; where rows open nothing, nothing happens."""
@@ -224,7 +211,9 @@ class BesideTable(TablePanel):
 
 
 def _put(row: Line, unit: str, start: int, end: int, text: str, style: Style) -> None:
-    """Words at the left of their column, numbers at its right."""
+    """Words at the left of their column, numbers at its right; nothing in a column that has no room."""
+    if start == end:
+        return
     if unit in ("text", "sign"):
         row.put(start, clip(text, end - start - (1 if unit == "text" else 0)), style)
     else:
@@ -237,13 +226,6 @@ def _key(value: Cell) -> tuple[int, float, str]:
     return 0, value or 0.0, ""
 
 
-def _shown(value: Cell, unit: str) -> str:
-    if value is None:
-        return "?"
-    if isinstance(value, str):
-        return value
-    if unit == "time":
-        return time.strftime("%H:%M:%S", time.localtime(value))
-    if unit in ("tokens", "entries", "requests"):
-        return f"{value:.0f}" if unit != "requests" or value == int(value) else f"{value:.1f}"
-    return quantity(value, unit)
+def _elsewhere(above: int, below: int) -> str:
+    """How many rows are out of sight, on either side."""
+    return "  ".join(text for text, count in ((f"↑ {above}", above), (f"↓ {below} more", below)) if count)

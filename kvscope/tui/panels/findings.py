@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,10 +14,9 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from kvscope.finding import Diagnosis, Finding, Unknown
+from kvscope.finding import Diagnosis, Finding
 from kvscope.tui.finding_text import full, one_line
-from kvscope.tui.format import clip
-from kvscope.tui.palette import BRIGHT, DIM, FAINT, NOTE
+from kvscope.tui.palette import BRIGHT, DIM, FAINT, NOTE, TEXT
 from kvscope.tui.panels._base import Panel
 from kvscope.view import View
 
@@ -140,6 +140,7 @@ class FindingsPanel(Panel):
     def _split(self) -> None:
         """Too low for list and text: the list alone, and Enter for the text."""
         self.set_class(bool(self.findings) and self.size.height - len(self.findings) < 8, "-list-only")
+        self.set_class(not self.findings, "-text-only")
 
     def _again(self) -> None:
         self._fill(self.query_one(FindingList))
@@ -155,15 +156,20 @@ def empty(diagnosis: Diagnosis | None, width: int) -> Text:
         )
         return text
     text.append("No finding.\n", style=BRIGHT)
-    if diagnosis.unknown:
-        text.append(f"\nUnknown ({len(diagnosis.unknown)}), so not ruled out either:\n", style=DIM)
+    by_remedy: dict[str, list[str]] = {}
     for unknown in diagnosis.unknown:
-        _unknown(text, unknown, width)
+        by_remedy.setdefault(unknown.remedy or unknown.reason, []).append(unknown.signal)
+    if by_remedy:
+        text.append(f"\nUnknown ({len(diagnosis.unknown)}), so not ruled out either:\n", style=DIM)
+    for remedy, signals in sorted(by_remedy.items(), key=lambda pair: -len(pair[1])):
+        _unknown(text, remedy, signals, width)
     return text
 
 
-def _unknown(text: Text, unknown: Unknown, width: int) -> None:
+def _unknown(text: Text, remedy: str, signals: list[str], width: int) -> None:
+    """What would supply them, and which signals that is."""
+    lines = textwrap.wrap(remedy, width - 4, break_on_hyphens=False)
     text.append("  ? ", style=NOTE)
-    text.append(clip(f"{unknown.signal}: {unknown.reason}", width - 4) + "\n", style=DIM)
-    if unknown.remedy:
-        text.append("    " + clip(unknown.remedy, width - 4) + "\n", style=FAINT)
+    text.append("\n    ".join(lines) + "\n", style=TEXT)
+    for line in textwrap.wrap(", ".join(signals), width - 4, break_on_hyphens=False):
+        text.append(f"    {line}\n", style=FAINT)

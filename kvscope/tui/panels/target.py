@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import PurePath
 
@@ -38,17 +39,15 @@ class TargetLine(Canvas):
         row.put(1, "kvscope", paint(BRIGHT, bold=True))
         compared = comparison_of(view)
         room = right - 10
-        place = view.target if "://" in view.target else PurePath(view.target).name
+        place = view.target if "://" in view.target else _engine(PurePath(view.target).name)
         only = f"replica {view.only} alone (Esc: all)" if view.only else ""
-        target = " · ".join(part for part in (only, place, *named(view.tags)) if part)
-        if len(target) + len(compared) + 3 <= room:
-            row.put_right(right, compared, paint(TEXT))
-            room -= len(compared) + 3
-        elif room > 44:
-            short = clip(compared, room // 2 - 2)
-            row.put_right(right, short, paint(TEXT))
-            room -= len(short) + 3
-        row.put(10, clip(target, room), paint(DIM))
+        parts = [part for part in (only, place, *named(view.tags)) if part] or [view.kind]
+        compared = clip(compared, max(room - min(len(parts[0]), room // 2) - 3, 0))
+        row.put_right(right, compared, paint(TEXT))
+        room -= len(compared) + (3 if compared else 0)
+        while len(parts) > 1 and len(" · ".join(parts)) > room:
+            parts.pop()
+        row.put(10, clip(" · ".join(parts), room), paint(DIM))
         for x, char in enumerate(row.chars):
             if char == "·":
                 row.put(x, char, paint(FAINT))
@@ -96,6 +95,12 @@ def state_of(view: View) -> tuple[str, str]:
     return "● live", GOOD
 
 
+def _engine(name: str) -> str:
+    """A flight recorder by the pid it is of: ``engine-812-40317.ring`` is ``engine 812``."""
+    found = re.fullmatch(r"(\w+)-(\d+)-\d+\.ring", name)
+    return f"{found[1]} {found[2]}" if found else name
+
+
 def named(tags: dict[str, str]) -> tuple[str, ...]:
     """The tags worth a place on the first line."""
     return tuple(tags[key] for key in ("model", "device", "policy", "kernels") if tags.get(key))
@@ -107,4 +112,4 @@ def comparison_of(view: View) -> str:
     baseline = next((span.name for span in view.segments if span.is_baseline), "")
     if current and baseline:
         return f"{current} vs {baseline}"
-    return "no baseline yet: press b" if current else ""
+    return "b sets a baseline" if current else ""

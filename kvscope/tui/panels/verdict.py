@@ -48,9 +48,7 @@ class VerdictLine(Canvas):
         lines = []
         unknown = view.diagnosis.unknown if view.diagnosis else ()
         if unknown:
-            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-            lines.append(f"unknown: {unknown[0].signal}{more}: {unknown[0].reason}")
-            lines += [unknown[0].remedy] if unknown[0].remedy else []
+            lines.append(f"{len(unknown)} signals unknown, so not ruled out: D says what would supply them")
         lines += view.notices[-2:]
         for row, line in zip(rows[1:], lines, strict=False):
             row.put(3, clip(line, width - 4), paint(DIM))
@@ -100,5 +98,5 @@ def quiet_words(view: View) -> tuple[str, str, str]:
     undecided = sum(finding.verdict == "needs_data" for finding in view.findings)
     if undecided:
         return "…", f"Nothing found so far; {undecided} of {view.playbooks or undecided} playbooks need more data", DIM
-    asked = f"all {view.playbooks} playbooks are silent" if view.playbooks else "every playbook is silent"
+    asked = f"all {view.playbooks} playbooks are silent" if view.playbooks > 1 else "every playbook is silent"
     return "✓", f"Nothing wrong found: {asked}", GOOD

@@ -8,22 +8,25 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical
-from textual.widgets import Footer
 
 from kvscope.signals.reading import Missing
 from kvscope.tui.palette import BRIGHT, DIM, FIRST, paint
 from kvscope.tui.panels._base import Panel
-from kvscope.tui.panels._chart import ChartPanel
+from kvscope.tui.panels._chart import ChartPanel, known
 from kvscope.tui.panels._facts import FactsPanel
 from kvscope.tui.panels._table import BesideTable, TablePanel
 from kvscope.tui.panels.target import TargetPanel
 from kvscope.tui.panels.verdict import VerdictPanel
 from kvscope.tui.screens._reading import Reading
 from kvscope.tui.widgets.canvas import Canvas, Line
-from kvscope.view import View
+from kvscope.tui.widgets.key_bar import KeyBar
+from kvscope.view import Table, View
 
 if TYPE_CHECKING:
     from kvscope.tui.ordering import Ordering
+
+_NOTICE = 7
+"""Rows for saying what is unknown and what would supply it."""
 
 
 class BoardChart(ChartPanel):
@@ -31,6 +34,8 @@ class BoardChart(ChartPanel):
 
     ORDER = 102
     SLOT = "page"
+    SPARE: ClassVar[bool] = False
+    """Left out while nothing of it is known: another part of the screen says what would supply it."""
 
     @classmethod
     def name_of(cls) -> str:
@@ -107,7 +112,7 @@ class Board(Reading):
                 yield from above
             with Horizontal(id="tables"):
                 yield from (panel() for panel in self.PANELS if issubclass(panel, TablePanel))
-            yield Footer(compact=True)
+            yield KeyBar()
 
     def on_mount(self) -> None:
         for facts in self.query(FactsPanel):
@@ -138,16 +143,15 @@ class Board(Reading):
         width, body = self.app.size.width, self.query_one("#board-body", Container)
         self.set_class(width < 120, "-narrow")
         self.query_one("#tables").display = any(issubclass(panel, TablePanel) for panel in self.PANELS)
-        count = len([panel for panel in body.query(Panel) if panel.parent is body])
+        count = len([panel for panel in body.query(Panel) if panel.parent is body and panel.display])
         most = 4 if width >= 150 else 2 if count == 4 else 3
         columns = max(min(count, most if width >= 120 else 1 if self.STACKED else 2), 1)
         body.styles.grid_size_columns = columns
         body.styles.height = "2fr" if count > 2 and columns == 2 else "1fr"
         for facts in self.query(FactsPanel):
             facts.styles.row_span = 2 if count == 3 and columns == 2 else 1
-        alone = count == 1
-        body.styles.height = 6 if alone else body.styles.height
-        self.query_one(Footer).show_command_palette = width >= 120
+        if count == 1 and self.query_one("#tables").display:
+            body.styles.height = 6
         self.call_after_refresh(self.refill)
 
     def refill(self) -> None:
@@ -167,10 +171,21 @@ class Board(Reading):
         self.view = view
         for table in self.query(BesideTable):
             table.display = view.page.beside is not None
-        unknown = view.page.table is None or isinstance(view.page.table.rows, Missing)
-        self.query_one("#tables").styles.max_height = 9 if unknown and view.page.beside is None else None
+        self._make_room(view)
         for panel in self.query(Panel):
             panel.receive(view)
+
+    def _make_room(self, view: View) -> None:
+        """A table takes no more rows than it has, a chart of nothing none, so that the others have them."""
+        assert view.page is not None
+        tables = [table for table in (view.page.table, view.page.beside) if table is not None]
+        rows = max((_rows_of(table) for table in tables), default=_rows_of(Table()))
+        self.query_one("#tables").styles.max_height = rows + (1 if self.has_class("-narrow") else 2)
+        for chart in self.query(BoardChart):
+            shown = not chart.SPARE or any(known(view, name) for curves in chart.CHARTS for name, _ in curves)
+            if shown != chart.display:
+                chart.display = shown
+                self.on_resize()
 
     def action_back(self) -> None:
         """First let go of the reading cursor, then of what is opened, then back to the overview."""
@@ -181,3 +196,8 @@ class Board(Reading):
             self.open("")
             return
         self.app.action_close_board()  # type: ignore[attr-defined]
+
+
+def _rows_of(table: Table) -> int:
+    """Rows a table can fill: what it tells, its heading, its rows; or a notice with air around it."""
+    return _NOTICE if isinstance(table.rows, Missing) or not table.rows else len(table.told) + 2 + len(table.rows)

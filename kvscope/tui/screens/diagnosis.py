@@ -10,6 +10,7 @@ from kvscope.finding import Finding
 from kvscope.tui.panels._judged import JudgedPanel
 from kvscope.tui.panels.findings import FindingList, FindingsPanel
 from kvscope.tui.screens._board import Board
+from kvscope.view import View
 
 
 class DiagnosisScreen(Board):
@@ -30,6 +31,14 @@ class DiagnosisScreen(Board):
         """The chosen one: what keys act on."""
         panel = next(iter(self.query(FindingsPanel)), None)
         return panel.chosen if panel is not None and panel.is_mounted else None
+
+    def receive(self, view: View) -> None:
+        """Without a finding there is nothing to chart."""
+        judged = self.query_one(JudgedPanel)
+        if judged.display != bool(view.findings):
+            judged.display = bool(view.findings)
+            self.on_resize()
+        super().receive(view)
 
     def on_findings_panel_picked(self, event: FindingsPanel.Picked) -> None:
         """Another finding: its charts."""

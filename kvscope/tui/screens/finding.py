@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from kvscope.finding import Finding
 from kvscope.tui.finding_text import full, one_line
 from kvscope.tui.panels._chart import charts_for
 from kvscope.tui.panels._judged import pictures_of
+from kvscope.tui.widgets.key_bar import KeyBar
 from kvscope.tui.widgets.line_chart import LineChart, Picture
 from kvscope.view import View
 
@@ -45,7 +46,7 @@ class FindingScreen(Screen[None]):
                 yield from (LineChart() for _ in range(_CHARTS))
             with VerticalScroll(id="finding-scroll"):
                 yield Static(id="finding-text")
-        yield Footer(compact=True)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one("#finding-scroll").focus()
@@ -80,7 +81,6 @@ class FindingScreen(Screen[None]):
     def _place(self) -> None:
         """Charts beside the text, above it, or not at all, as the screen allows."""
         self.set_class(self.size.width >= 140, "-beside")
-        self.query_one(Footer).show_command_palette = self.size.width >= 100
         pictures = self._pictures()
         self.set_class(self.size.height < 32, "-low")
         room = self.has_class("-beside") or self.size.height >= 20

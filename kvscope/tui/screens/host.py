@@ -15,6 +15,7 @@ class HostChart(BoardChart):
 
 class GpuChart(BoardChart):
     TITLE = "GPU"
+    SPARE = True
     CHARTS = ((("gpu_util", FIRST), ("gpu_memory", SECOND)),)
 
 

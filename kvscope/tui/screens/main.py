@@ -8,7 +8,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, paint
 from kvscope.tui.panels import discover, numbered
@@ -17,6 +17,7 @@ from kvscope.tui.panels.findings import FindingsPanel
 from kvscope.tui.screens._board import Bar
 from kvscope.tui.screens._reading import Reading
 from kvscope.tui.widgets.canvas import Canvas, Line
+from kvscope.tui.widgets.key_bar import KeyBar
 from kvscope.view import View
 
 SMALLEST = (60, 15)
@@ -72,7 +73,7 @@ class MainScreen(Reading):
                     yield from (panel for panel in panels if panel.SLOT in ("story", "page"))
                 with Container(id="charts"):
                     yield from charts[:1] + maps + charts[1:]
-            yield Footer(compact=True)
+            yield KeyBar()
         yield Static(id="too-small")
 
     def on_mount(self) -> None:
@@ -110,7 +111,6 @@ class MainScreen(Reading):
             box = self.query_one(f"#{name}")
             box.display = any(panel.display for panel in box.query(Panel))
         self.set_class(bool(solo), "-solo")
-        self.query_one(Footer).show_command_palette = columns
         tabs = self.query_one(Tabs)
         tabs.chosen = solo
         tabs.display = bool(solo)

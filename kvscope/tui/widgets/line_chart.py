@@ -9,7 +9,7 @@ from rich.style import Style
 
 from kvscope.signals.reading import Missing
 from kvscope.tui.format import Scale, scale_for
-from kvscope.tui.palette import BAND, BRIGHT, DIM, FAINT, LINE, NOTE, TARGET, TEXT, over, paint
+from kvscope.tui.palette import BAND, BRIGHT, DIM, FAINT, LINE, NO_COLOUR, NOTE, TARGET, TEXT, over, paint
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import TimeAxis, notice
 from kvscope.view import Span, Trend
@@ -17,6 +17,7 @@ from kvscope.view import Span, Trend
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _LABELS = 7
+_Words = tuple[str, Style]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +64,20 @@ class LineChart(Canvas):
             )
             return rows
         left, bottom = (_LABELS + 1, height - 1) if height >= 5 else (_LABELS + 1, height)
-        self._legend(rows[0], width)
+        scale = self._fit(known)
+        self._legend(rows[0], width, scale)
         if bottom < 3:
             return rows
         axis = TimeAxis(self.picture.window, left, width - left)
-        scale = self._fit(known)
         plot = _Plot(rows, axis, 1, bottom, self._top)
         self._labels(rows, scale, 1, bottom)
         axis.draw_spans(rows, self.picture.spans, 1, bottom)
         self._levels(plot, known)
         for curve in known:
             plot.line(curve.trend.ghost, curve.trend.bin_s, paint(FAINT))
-        for curve in known:
+        for at, curve in enumerate(self.picture.curves):
             if not isinstance(curve.trend.points, Missing):
-                plot.line(curve.trend.points, curve.trend.bin_s, paint(curve.colour))
+                plot.line(curve.trend.points, curve.trend.bin_s, paint(curve.colour), at + 1)
         axis.draw_names(rows, self.picture.spans, 1, bottom)
         for curve in known:
             plot.band(curve)
@@ -93,7 +94,8 @@ class LineChart(Canvas):
         for trend in (curve.trend for curve in known):
             values += [level for level in (trend.target, trend.baseline, *(trend.band or ())) if level]
             values += [value for _, value in trend.ghost]
-        top = max(max(values), 1e-12)
+        top = max(values)
+        top = top if top > 0 else 1.0
         unit = known[0].trend.unit
         if top > self._top or top < self._top * 0.45:
             factor = scale_for(top, unit).factor
@@ -120,11 +122,9 @@ class LineChart(Canvas):
             if curve.trend.target is not None:
                 plot.level(curve.trend.target, "┄", paint(TARGET))
 
-    def _legend(self, row: Line, width: int) -> None:
-        groups = [self._name_and_value(curve) for curve in self.picture.curves]
-        if sum(len(text) for group in groups for text, _ in group) + 3 * (len(groups) - 1) > width:
-            groups = [[(" ".join(text.split()) + " ", style) for text, style in group] for group in groups]
-        room = width - sum(len(text) for group in groups for text, _ in group) - 3 * (len(groups) - 1)
+    def _legend(self, row: Line, width: int, scale: Scale) -> None:
+        groups, gap = self._groups(width, scale)
+        room = width - _length(groups) - gap * (len(groups) - 1)
         for group, curve in zip(groups, self.picture.curves, strict=True):
             for extra in self._levels_told(curve.trend):
                 length = sum(len(text) for text, _ in extra)
@@ -136,15 +136,25 @@ class LineChart(Canvas):
             for text, style in group:
                 row.put(x, text, style)
                 x += len(text)
-            x += 3
+            x += gap
 
-    def _name_and_value(self, curve: Curve) -> list[tuple[str, Style]]:
+    def _groups(self, width: int, scale: Scale) -> tuple[list[list[_Words]], int]:
+        """Name and value of every curve and the gap between; where it is narrow without padding, then without units."""
+        for form, gap in (("roomy", 3), ("close", 2), ("bare", 1)):
+            groups = [self._name_and_value(at, curve, form, scale) for at, curve in enumerate(self.picture.curves)]
+            if _length(groups) + gap * (len(groups) - 1) <= width:
+                break
+        return groups, gap
+
+    def _name_and_value(self, at: int, curve: Curve, form: str, scale: Scale) -> list[_Words]:
         trend = curve.trend
         if isinstance(trend.points, Missing) or not trend.points:
             return [("○ ", paint(FAINT)), (f"{trend.label} unknown", paint(DIM))]
         value = _at(trend.points, self.picture.cursor_s)
-        shown = scale_for(value, trend.unit).text(value).rjust(9)
-        return [("● ", paint(curve.colour)), (f"{trend.label} ", paint(DIM)), (shown, paint(BRIGHT, bold=True))]
+        own = scale_for(value, trend.unit)
+        shown = {"roomy": own.text(value).rjust(9), "close": own.text(value), "bare": scale.number(value)}[form]
+        mark = "◌ " if _dotted(at) else "● "
+        return [(mark, paint(curve.colour)), (f"{trend.label} ", paint(DIM)), (shown, paint(BRIGHT, bold=True))]
 
     def _levels_told(self, trend: Trend) -> list[list[tuple[str, Style]]]:
         told: list[list[tuple[str, Style]]] = []
@@ -164,6 +174,9 @@ class _Plot:
         self.rows, self.axis, self.top, self.bottom, self.high = rows, axis, top, bottom, high
         self.height = (bottom - top) * 4
         self.masks: dict[tuple[int, int], int] = {}
+        self._drawn_by: dict[tuple[int, int], int] = {}
+        self._number = 0
+        self._dotted = False
 
     def _dot(self, value: float) -> int:
         return round(min(max(value / self.high, 0.0), 1.0) * (self.height - 1))
@@ -204,9 +217,10 @@ class _Plot:
                 row.put(free[0], name, paint(NOTE))
                 return
 
-    def line(self, points: tuple[tuple[float, float], ...], bin_s: float, style: Style) -> None:
-        """Join neighbouring points; a hole in the data stays a hole."""
+    def line(self, points: tuple[tuple[float, float], ...], bin_s: float, style: Style, number: int = 0) -> None:
+        """Join neighbouring points; a hole in the data stays a hole. ``number``: which curve, 0 for a ghost."""
         last = None
+        self._number, self._dotted = number, _dotted(number - 1)
         for time_s, value in points:
             x, y = self.axis.dot(time_s), self._dot(value)
             if last is not None and time_s - last[2] <= 2.6 * bin_s:
@@ -221,12 +235,25 @@ class _Plot:
             self._set(x0 + round((x1 - x0) * step / steps), y0 + round((y1 - y0) * step / steps), style)
 
     def _set(self, x: int, y: int, style: Style) -> None:
-        if not 0 <= x < self.axis.width * 2:
+        if not 0 <= x < self.axis.width * 2 or (self._dotted and x % 4 > 1):
             return
         column, row = self.axis.left + x // 2, self.bottom - 1 - y // 4
         mask = self.masks.get((column, row), 0) | _DOTS[x % 2][3 - y % 4]
         self.masks[(column, row)] = mask
+        if column % 2 and self._drawn_by.get((column, row), 0) not in (0, self._number):
+            style = self.rows[row].styles[column]  # two curves in one place take turns: neither hides the other
+        else:
+            self._drawn_by[(column, row)] = self._number
         self.rows[row].put(column, chr(0x2800 + mask), style)
+
+
+def _length(groups: list[list[_Words]]) -> int:
+    return sum(len(text) for group in groups for text, _ in group)
+
+
+def _dotted(at: int) -> bool:
+    """Whether the curve at that place is dotted: where there is no colour to tell it from the first."""
+    return NO_COLOUR and at > 0
 
 
 def _nice(value: float) -> float:
