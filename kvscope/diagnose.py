@@ -10,6 +10,7 @@ from kvscope.checks import Check
 from kvscope.compare import Comparable, choose, comparable
 from kvscope.errors import NotEnoughData
 from kvscope.finding import (
+    NOTICE,
     Answer,
     Diagnosis,
     Evidence,
@@ -51,7 +52,8 @@ def diagnose(
     judged = [_judge(rule, store, description, baseline, current) for rule in rules]
     findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
     shown, contradictions = ranked(findings)
-    notices = tuple(dict.fromkeys(notice for _, notice in judged if notice))
+    said = (*(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
+    notices = tuple(dict.fromkeys(notice for notice in said if notice))
     return Diagnosis(
         source=_source(description),
         segments=tuple(_summary(store, segment, description) for segment in store.segments),
@@ -167,11 +169,21 @@ def _why(fit: Comparable, evidence: tuple[Evidence, ...]) -> str:
     return ""
 
 
+def _told(finding: Finding) -> str:
+    """Return the line of what is worth knowing and no fault; empty where it is not so."""
+    if finding.triage != NOTICE or finding.verdict not in ("likely", "possible"):
+        return ""
+    numbers = ", ".join(f"{one.signal} {one.value:.3g}" for one in finding.evidence if one.value is not None)
+    return f"{finding.title}: {finding.cause} ({numbers})"
+
+
 def _worth_showing(finding: Finding) -> bool:
     """Whether a person should see it: a rule that cannot be told is shown only when its whole symptom was seen.
 
-    What nobody measured is listed among the unknown signals instead.
+    What nobody measured is listed among the unknown signals instead. What is no fault is told in a line.
     """
+    if finding.triage == NOTICE:
+        return False
     if finding.verdict != "needs_data":
         return finding.verdict != "silent"
     return all(one.answer == "yes" for one in finding.evidence if one.role == "symptom")

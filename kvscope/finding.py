@@ -27,6 +27,8 @@ VERDICT_ORDER: tuple[Verdict, ...] = (
 
 FAIL_ON: tuple[Verdict, ...] = ("confirmed", "likely", "possible", "unexplained")
 """Values ``--fail-on`` takes; a finding counts when its verdict stands at or before the given one."""
+NOTICE = "notice"
+"""The triage of what is worth knowing and no fault: it is said in a line, and is not shown as a finding."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from kvscope.checks import Check
 SCHEMA = 1
 Status = Literal["trial", "stable", "retired"]
 GainKind = Literal["remove_share", "fit_more", "grow_batch", "read_less", "undo_change", "nothing"]
-Triage = Literal["trust", "quality", "host", "transfer", "admission", "preemption", "prefix", "kernel", "load"]
+Triage = Literal[
+    "trust", "quality", "host", "transfer", "admission", "preemption", "prefix", "kernel", "load", "notice"
+]
 """The order in which causes are asked for; it decides between findings that are equally strong."""
 
 

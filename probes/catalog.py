@@ -234,6 +234,7 @@ _METRICS = (
     Metric("config.state_checkpoints", _G, "flag", "1 where recurrent state is kept at checkpoints."),
     Metric("config.speculative", _G, "flag", "1 where tokens are guessed ahead and checked."),
     Metric("config.sparse_topk", _G, "tokens", "Tokens that sparse attention reads."),
+    Metric("config.sparse_index", _G, "flag", "1 where what is read is chosen by index keys stored beside the KV."),
     # Kernels, compilers and allocators, from traces and benchmarks.
     Metric("kernel.prefill_attention", _O, "s", "One attention kernel call of prefill."),
     Metric("kernel.decode_attention", _O, "s", "One attention kernel call of decode."),
@@ -262,6 +263,7 @@ _METRICS = (
     Metric("quality.score", _G, "ratio", "Share of a benchmark's questions answered right."),
     Metric("quality.perplexity", _G, "ppl", "Perplexity on a fixed text."),
     Metric("quality.falls_with_length", _G, "flag", "1 where answers get worse the longer they are."),
+    Metric("quality.falls_after_load", _G, "flag", "1 where answers are bad only after KV came from a slower tier."),
     # The machine.
     Metric("gpu.util", _G, "ratio", "Share of time some kernel ran; says nothing about how well.", ("gpu",)),
     Metric("gpu.mem_bw_util", _G, "ratio", "Share of time the memory interface was active.", ("gpu",)),

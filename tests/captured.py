@@ -21,6 +21,7 @@ CUTS = {
     "prefill-bound.possible.vllm": ("06a_prefill_dominated", "prefill-bound", 4),
     "prefill-holds-up-decode.likely.vllm": ("05_mixed_longtail", "prefill-holds-up-decode", 8),
     "client-bound.likely.vllm": ("04a_client_bound_think", "client-bound", 3),
+    "tier-serves-prefixes.possible.vllm": ("13_external_kv_connector", "tier-serves-prefixes", 3),
 }
 """Recording → capture, the playbook whose signals are kept, and of how many scrapes one is kept."""
 

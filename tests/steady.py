@@ -2,8 +2,8 @@
 
 A counter is given as its increase per second, a gauge or an observation as its value. A pair ``[a, b]`` moves straight
 from one to the other; ``jump`` before a number lets a counter grow all at once, in the middle; ``still`` before one
-takes a gauge's noise away; ``pulse`` shows a gauge in every fifth row only; ``rare`` gives an
-observation in every eighth row only; ``resets`` starts a counter anew twice.
+takes a gauge's noise away; ``pulse`` shows a gauge in every fifth row only, ``gaps`` in all the others (a counter
+stands still between); ``rare`` gives an observation in every eighth row only; ``resets`` starts a counter anew twice.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _sample(
     line = metric_of(metric)
     assert line is not None, f"{metric} is not in the catalogue"
     value, how = _value(stated, at)
-    if how == "pulse" and at[0] % 5:
+    if (how == "pulse" and at[0] % 5) or (how == "gaps" and not at[0] % 5):
         value = 0.0
     if line.kind != "counter" and not metric.endswith((".sum", ".count")):
         return Sample(metric, float(f"{value * (1 if how == 'still' else scatter):.6g}"), t, labels)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvscope.errors import EXIT_FINDING, EXIT_OK, NotEnoughData, UsageError, nearest
-from kvscope.finding import VERDICT_ORDER
+from kvscope.finding import NOTICE, VERDICT_ORDER
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
@@ -92,6 +92,7 @@ def segment_pair(text: str | None, store: Store) -> tuple[str | None, str | None
 
 
 def exit_code(found: Diagnosis, fail_on: str) -> int:
-    """1 when a finding's verdict is ``fail_on`` or stronger, else 0."""
+    """1 when a finding's verdict is ``fail_on`` or stronger, else 0; what is no fault does not count."""
     counting = VERDICT_ORDER[: VERDICT_ORDER.index(fail_on) + 1]
-    return EXIT_FINDING if any(finding.verdict in counting for finding in found.findings) else EXIT_OK
+    faults = (finding for finding in found.findings if finding.triage != NOTICE)
+    return EXIT_FINDING if any(finding.verdict in counting for finding in faults) else EXIT_OK

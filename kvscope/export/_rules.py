@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kvscope.checks import Check
 from kvscope.export._promql import Names, expression
+from kvscope.finding import NOTICE
 from kvscope.playbook_schema import Playbook
 
 
@@ -38,6 +39,8 @@ def alerts(playbooks: Sequence[Playbook], engine: str) -> tuple[list[Alert], dic
 
 
 def _alert(rule: Playbook, names: Names) -> Alert | str:
+    if rule.triage == NOTICE:
+        return "it tells what is worth knowing, and no fault"
     if rule.compare is not None:
         return "it compares two segments, and Prometheus knows none"
     needed = [*rule.symptom, *rule.cause.checks]

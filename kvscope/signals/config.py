@@ -21,6 +21,7 @@ SETTINGS = {
     "reserved_output_tokens": ("config.reserved_output_tokens", "tokens", "Tokens booked ahead for a request."),
     "window_kv": ("config.window_kv", "flag", "1 where some layers keep only a window of their KV."),
     "state_checkpoints": ("config.state_checkpoints", "flag", "1 where recurrent state is kept at checkpoints."),
+    "sparse_index": ("config.sparse_index", "flag", "1 where index keys beside the KV choose what attention reads."),
     "speculative": ("config.speculative", "flag", "1 where tokens are guessed ahead and checked."),
     "max_batched_tokens": ("config.max_batched_tokens", "tokens", "Tokens that a step may compute."),
     "index_buffer_bytes": ("kv.index_buffer_bytes", "B", "Bytes of the buffer that scores every position."),

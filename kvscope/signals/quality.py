@@ -129,3 +129,13 @@ def perplexity(window: Window) -> Reading | Missing:
 )
 def quality_falls_with_length(window: Window) -> Reading | Missing:
     return window.setting_reading("quality.falls_with_length", "flag")
+
+
+@signal(
+    "quality_falls_after_load",
+    unit="flag",
+    needs=("quality.falls_after_load",),
+    help="1 where answers are bad only of requests whose KV came from a slower tier; computed anew they are right.",
+)
+def quality_falls_after_load(window: Window) -> Reading | Missing:
+    return window.setting_reading("quality.falls_after_load", "flag")

@@ -59,6 +59,9 @@ REMEDIES: dict[str, dict[str, str]] = {
     },
     "prefix.working_set_tokens": {"": "KV events, or the client's own prompts"},
     "prefix.full_recomputes": {"llama.cpp": "the server's log: each full re-processing is said there"},
+    "quality.falls_after_load": {
+        "": "the same prompts asked twice, once with the slower tier off: which of the answers got worse"
+    },
     "rank.": {"": "one recorder for each rank"},
     "transfer.": {"": "the transfer library's own counters or a trace"},
 }

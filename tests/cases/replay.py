@@ -185,6 +185,7 @@ _READ: dict[str, Any] = {
     "present": lambda value: _flag(value),
     "common_multiple": _common_multiple,
     "says_window": lambda value: float("window" in str(value).lower()),
+    "says_indexed": lambda value: float(str(value).lower() in ("dsa", "nsa")),
     "bits": _bits,
 }
 """How a flag's text becomes a number; None where it says nothing that can be used."""

@@ -28,6 +28,8 @@ FOUND = {
 """Capture → playbooks and their verdicts. 06a is only possible: whether prompts come back, no page of vLLM says."""
 ABSTAINS = {"11_prefix_thrash_pool_small": "prefix_reusable_share", "20b_kv_events_thrash": "prefix_reusable_share"}
 """Captures in which unique and reusable prompts look alike → the signal that would tell them apart."""
+NOTICED = {"13_external_kv_connector": ("Prefixes come from a slower tier, not from the pool",)}
+"""Captures of which something is told that is no fault → the titles of the playbooks that tell it."""
 pytestmark = pytest.mark.skipif(not FOLDERS, reason="KVSCOPE_CAPTURES names no folder of captures")
 
 
@@ -41,6 +43,7 @@ def test_playbooks_say_what_is_known_of_a_capture_and_nothing_else(folder: Path)
             store.mark(mark)
         found = diagnose(store, load_all(), source.describe())
     assert {one.id: one.verdict for one in found.findings} == FOUND.get(folder.name, {})
+    assert tuple(line.partition(":")[0] for line in found.notices) == NOTICED.get(folder.name, ())
     if folder.name in ABSTAINS:
         missing = {one.signal: one.remedy for one in found.unknown}
         assert "KV events" in missing[ABSTAINS[folder.name]]
