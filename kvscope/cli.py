@@ -55,7 +55,8 @@ def _run(argv: Sequence[str]) -> int:
             f"kvscope: no command {argv[0]!r}{nearest(argv[0], names)}; commands: {', '.join(names)}", file=sys.stderr
         )
         return EXIT_USAGE
-    options = _parser(names).parse_args(argv)
+    # Only the command that was named is imported: the others would be a tenth of a dashboard's start.
+    options = _parser(argv[:1] if argv and argv[0] in names else names).parse_args(argv)
     if options.command is None:
         return int(importlib.import_module("kvscope.commands._pick").run(options))
     return int(_module(options.command).run(options))

@@ -7,13 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kvscope import session_pages, session_view
-from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.finding import Diagnosis
-from kvscope.playbook_schema import Playbook
-from kvscope.recording import Recorder
 from kvscope.session_evidence import Judged
 from kvscope.session_lab import Controller, Lab
 from kvscope.session_moment import Moment
@@ -25,6 +23,10 @@ from kvscope.session_trial import Running, Trials
 from kvscope.sources._base import Mark, Poll, Source
 from kvscope.store import Store
 from kvscope.view import Span, View
+
+if TYPE_CHECKING:
+    from kvscope.playbook_schema import Playbook
+    from kvscope.recording import Recorder
 
 DIAGNOSE_EVERY_S = 5.0
 _PART_OF_A_CORE = 0.01
@@ -49,7 +51,7 @@ class Session:
         controller: Controller | None = None,
         store: Store | None = None,
     ) -> None:
-        self.source, self.playbooks, self.controller = Patient(source), tuple(playbooks), controller
+        self.source, self.playbooks, self.controller = Patient(source), playbooks, controller
         self.store = store or Store()
         self._clock = clock
         self._comparison = Comparison(self.store, clock)
@@ -69,12 +71,13 @@ class Session:
 
     def poll(self) -> View:
         """Take in what is new and return the view of this moment; while paused, the view stands still."""
-        was_running = not self.source.ended
+        was_running, first = not self.source.ended, self._view is None
         self._take(self.source.poll())
         if was_running and self.source.ended:
             self._next_diagnosis = 0.0
         self._try()
-        if self.store.segments and self._clock() >= self._next_diagnosis:
+        # The first view of something alive does not wait for the playbooks to be read and asked.
+        if self.store.segments and self._clock() >= self._next_diagnosis and not (first and not self.source.ended):
             self.diagnose_now()
         if self.time.at_s is not None and self._view is not None and not self.time.moved:
             self._view = replace(self._view, recording=_path_of(self._recorder), ended=self.source.ended)
@@ -125,6 +128,8 @@ class Session:
 
     def diagnose_now(self) -> Diagnosis:
         """Ask every playbook; the result is part of the next view."""
+        from kvscope.diagnose import diagnose
+
         began = time.perf_counter()
         self._comparison.until_s = None
         current, baseline = self._comparison.current, self._comparison.baseline
@@ -166,6 +171,8 @@ class Session:
             done, self._recorder = self._recorder, None
             done.close()
             return f"Recorded to {done.path}"
+        from kvscope.recording import Recorder
+
         path = path or Path(time.strftime("kvscope-%Y%m%d-%H%M%S.db", time.localtime(self._clock())))
         self._recorder = Recorder(path, source=self.source.describe())
         current = self._comparison.current
@@ -245,7 +252,7 @@ class Session:
             overlay=self.time.overlay,
             only=self._only,
             trial=self._trials.shown(),
-            playbooks=len(self.playbooks),
+            playbooks=len(self.playbooks) if self._diagnosis else 0,
         )
 
     def _own(self, view: View) -> View:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kvscope import signals
-from kvscope.checks import Check
-from kvscope.finding import Evidence, Finding
-from kvscope.playbook_schema import Playbook
 from kvscope.session_view import NOW_S
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Segment, Store
 from kvscope.view import Trend
+
+if TYPE_CHECKING:
+    from kvscope.checks import Check
+    from kvscope.finding import Evidence, Finding
+    from kvscope.playbook_schema import Playbook
 
 POINTS = 40
 """Readings across the window."""
@@ -26,7 +29,7 @@ class Judged:
 
     def __init__(self, store: Store, playbooks: Iterable[Playbook]) -> None:
         self._store = store
-        self._rules = {rule.id: rule for rule in playbooks}
+        self._playbooks = playbooks
         self._known: dict[tuple[str, float], float | None] = {}
 
     def charts(self, finding: Finding, window: tuple[float, float]) -> tuple[Trend, ...]:
@@ -79,7 +82,7 @@ class Judged:
         return value
 
     def _check(self, finding: Finding, one: Evidence) -> Check | None:
-        rule = self._rules.get(finding.id)
+        rule = next((one for one in self._playbooks if one.id == finding.id), None)
         return (
             next((c for c in rule.checks() if c.name == one.check and c.signal == one.signal), None) if rule else None
         )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from kvscope.diagnose import verify
 from kvscope.finding import VERDICT_ORDER, Diagnosis, Finding
-from kvscope.playbook_schema import Playbook
 from kvscope.sources._base import Mark
 from kvscope.store import Store
 from kvscope.view import Trial
+
+if TYPE_CHECKING:
+    from kvscope.playbook_schema import Playbook
 
 EARLY_S = 10.0
 """A prediction that holds may be believed from here on."""
@@ -86,6 +88,8 @@ class Trials:
         have = running.have_s(self.store)
         if have < EARLY_S:
             return None
+        from kvscope.verify import verify
+
         found = verify(running.finding, self.store, running.before, running.after, playbooks)
         if found.verdict == "confirmed" or have >= GIVE_UP_S or (found.verdict == "refuted" and have >= NEED_S):
             return replace(found, baseline=running.before, current=running.after)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from kvscope.errors import EXIT_FINDING, EXIT_OK, NotEnoughData, UsageError, nearest
 from kvscope.finding import NOTICE, VERDICT_ORDER
@@ -19,10 +21,33 @@ if TYPE_CHECKING:
 
 
 def load_playbooks(settings: Settings) -> tuple[Playbook, ...]:
-    """The shipped playbooks and the user's own."""
+    """The shipped playbooks and the user's own. UsageError names file, line and key of a mistake."""
     from kvscope.playbook import load_all
 
     return load_all((Path(settings.playbooks),) if settings.playbooks else ())
+
+
+class Shelf(Sequence["Playbook"]):
+    """The playbooks of ``settings``, read when somebody first asks for one."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _books(self) -> tuple[Playbook, ...]:
+        return load_playbooks(self._settings)
+
+    @overload
+    def __getitem__(self, index: int) -> Playbook: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Playbook, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Playbook | tuple[Playbook, ...]:
+        return self._books[index]
+
+    def __len__(self) -> int:
+        return len(self._books)
 
 
 def collect(source: Source, settings: Settings) -> Poll:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from kvscope.sources._base import Source
@@ -48,6 +49,10 @@ def _marks(source: Source) -> list[Source]:
 
 
 def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
+    # Looked for first: what reads pages and asks a Prometheus is a tenth of a dashboard's start, and not needed here.
+    path = Path(text).expanduser()
+    if _is_recorder(path):
+        return _ring(path)
     from kvscope.sources import _find, _scrape
 
     if text.isdecimal() and not Path(text).exists():
@@ -58,7 +63,6 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
     if _scrape.is_url(text) and not Path(text).exists():
         first = timeout_s or _scrape.FIRST_TIMEOUT_S
         return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S, first_timeout_s=first)
-    path = Path(text).expanduser()
     kind = _find.kind_of_file(path)
     if kind == "ring":
         return _ring(path)
@@ -73,6 +77,16 @@ def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
     from kvscope.sources.series import SeriesSource
 
     return SeriesSource(path, speed=speed, single=kind == "page")
+
+
+def _is_recorder(path: Path) -> bool:
+    from probes.layout import MAGIC
+
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(len(MAGIC)) == MAGIC
+    return False
 
 
 def _fleet(text: str, timeout_s: float | None) -> Source | None:

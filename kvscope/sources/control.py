@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.knobs import is_step, resolve
@@ -46,6 +44,9 @@ class EngineControl:
         return self.set({})
 
     def _post(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        import urllib.error
+        import urllib.request
+
         try:
             access = json.loads(self._token_path.read_text())
             url = f"http://127.0.0.1:{int(access['port'])}/control"
@@ -60,13 +61,13 @@ class EngineControl:
                 reply: dict[str, Any] = json.load(response)
                 return reply
         except urllib.error.HTTPError as error:
-            raise UsageError(_message(error)) from error
+            raise UsageError(_message(error, error.code)) from error
         except (OSError, ValueError) as error:
             raise SourceError(f"{url}: the engine does not answer ({error})") from error
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _message(answer: IO[bytes], code: int) -> str:
     try:
-        return str(json.load(error)["error"])
+        return str(json.load(answer)["error"])
     except (ValueError, KeyError):
-        return f"the engine answered {error.code}"
+        return f"the engine answered {code}"

@@ -9,7 +9,6 @@ from typing import Any
 
 from kvscope.errors import SourceError
 from kvscope.sources._base import Description, Mark, Poll
-from kvscope.sources._pagelog import clock_text
 from probes.ring_reader import RingError, RingReader
 from probes.sample import Labels, Sample
 
@@ -98,6 +97,8 @@ class RingSource:
         self._reader.close()
 
     def _death(self) -> str:
+        from kvscope.sources._pagelog import clock_text
+
         how = "ended" if self._reader.closed else "died"
         return f"{how}, last heard of at {clock_text(self._reader.heartbeat_s)}"
 

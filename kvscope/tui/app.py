@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar
 
@@ -67,6 +70,12 @@ _THEME = Theme(
 _LAST_POLL_S = 5.0
 """A poll under way at the end gets this long, so that a recording is finished by one thread only."""
 _LOOK_FOR_TERMINAL_S = 2.0
+_FIRST_VIEW_S = 0.3
+"""A target that answers later finds an empty screen painted."""
+_SETTLED_S = 2.0
+"""What was made by then stays until the end."""
+_TURN_S = 0.001
+"""A key waits so long, three times over, for the polling thread to let go of the interpreter; Python's own is 0.005."""
 
 
 class KvscopeApp(Navigating):
@@ -129,21 +138,41 @@ class KvscopeApp(Navigating):
         self.register_theme(_THEME)
         self.theme = "kvscope"
         self.broken: BaseException | None = None
+        self._held: ExitStack | None = ExitStack()
         if keymap:
             self.set_keymap(dict(keymap))
 
+    def get_default_screen(self) -> Screen[object]:
+        """The dashboard itself, rather than an empty screen for it to lie on."""
+        return MainScreen(self._paint)  # type: ignore[return-value]
+
+    def on_load(self) -> None:
+        """Ask for the first view while the screen is built; an empty one is not painted meanwhile."""
+        if self._held is not None:
+            self._held.enter_context(self.batch_update())
+        self.poller.start()
+
+    def _paint(self) -> None:
+        """From now on everything is painted as it comes."""
+        if self._held is None:
+            return
+        held, self._held = self._held, None
+        held.close()
+        if self.screen_stack and self.screen.size:
+            self.screen.refresh(layout=True)
+
     def on_mount(self) -> None:
-        """The dashboard first, data as it comes."""
+        """Whatever may end the program is heard from here on."""
         if self.console.color_system == "standard" and not self.is_headless:
             use_sixteen()
-        self.push_screen(MainScreen())
+        self.set_timer(_FIRST_VIEW_S, self._paint)
         if self._hint:
             self.notify(self._hint, title="Welcome", timeout=20, markup=False)
         terminal.leave_cleanly_on_signals(self.exit)
         if terminal.present():
             self.set_interval(_LOOK_FOR_TERMINAL_S, self._leave_without_terminal)
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
-        self.poller.start()
+        self.set_timer(_SETTLED_S, _settle)
 
     def _leave_without_terminal(self) -> None:
         """A hang-up that never reached this process (it was stopped, or started by nohup) still ends it."""
@@ -198,6 +227,12 @@ class KvscopeApp(Navigating):
             self.push_screen(HelpScreen([(key, what) for what, key in keys.items()]))
 
 
+def _settle() -> None:
+    """Collect garbage again, but never look through what the start made: a whole collection would hold a key up."""
+    gc.freeze()
+    gc.enable()
+
+
 def binding_ids() -> tuple[str, ...]:
     """Names by which keys can be given other keys in kvscope.toml."""
     own = [one.id for one in (*KvscopeApp.BINDINGS, *MainScreen.BINDINGS) if isinstance(one, Binding) and one.id]
@@ -216,6 +251,7 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
         if name not in binding_ids():
             raise UsageError(f"[keys]: no action {name!r}{nearest(name, binding_ids())}; {', '.join(binding_ids())}")
     app = KvscopeApp(session, interval_s=interval_s, keymap=keymap, hint=first_run.hint())
+    sys.setswitchinterval(_TURN_S)
     try:
         app.run()
     finally:

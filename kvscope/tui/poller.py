@@ -15,6 +15,9 @@ from kvscope.view import View
 
 Order = Callable[[], str]
 
+SECOND_LOOK_S = 0.5
+"""The first view is made without asking the playbooks: the one that has asked them follows it soon."""
+
 
 class ViewReady(Message):
     """A new frozen view, ready to be shown."""
@@ -77,10 +80,11 @@ class Poller(threading.Thread):
             self._post(Broken(error))
 
     def _loop(self) -> None:
-        due = time.monotonic()
+        due, wait_s = time.monotonic(), min(SECOND_LOOK_S, self._interval_s)
         while True:
             self._post(ViewReady(self._session.poll()))
-            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 4)
+            due = max(due + wait_s, time.monotonic() + wait_s / 4)
+            wait_s = self._interval_s
             try:
                 order = self._orders.get(timeout=max(due - time.monotonic(), 0.0))
             except queue.Empty:

@@ -31,7 +31,8 @@ class Panel(Vertical):
     def __init__(self) -> None:
         super().__init__(id=self.name_of(), classes=f"panel -{self.SLOT}")
         self._shown: tuple[object, ...] | None = None
-        self._failed = False
+        self._title: str | None = None
+        """What stood above the panel before an error took its place."""
         if self.TITLED:
             self.border_title = self.TITLE
 
@@ -47,10 +48,10 @@ class Panel(Vertical):
             self._shown = reads
             try:
                 self.show(view)
-                if self._failed:
-                    self._failed, self.border_title = False, self.TITLE
+                if self._title is not None:
+                    self.border_title, self._title = self._title, None
             except Exception as error:  # one panel that fails must not take the others down
-                self._failed = True
+                self._title = self._title or str(self.border_title or "")
                 self.border_title = f"{self.TITLE}: not drawn ({type(error).__name__}: {error})"
 
     def forget(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import events
@@ -23,6 +24,7 @@ from kvscope.view import View
 SMALLEST = (60, 15)
 WIDE = 120
 ROOMY = 150
+_NOWHERE = (0, 0, "")
 
 
 class Tabs(Canvas):
@@ -54,13 +56,17 @@ class MainScreen(Reading):
         Binding("escape", "overview", "Overview", show=False, id="overview"),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, filled: Callable[[], None] = lambda: None) -> None:
+        """``filled`` is called once, when every panel has its first view: then there is something to paint."""
         super().__init__()
         self.solo = ""
         """Name of the one panel in the body, or empty for the columns of a wide screen."""
-        self._placed = (0, 0, "")
+        self._placed = _NOWHERE
+        self._filled: Callable[[], None] | None = filled
 
     def compose(self) -> ComposeResult:
+        # Before anything hangs below this screen: every later change of class styles all of it anew.
+        self._classify(self.app.size.width, self.app.size.height)
         panels = [panel() for panel in discover()]
         charts = [panel for panel in panels if panel.SLOT == "chart"]
         maps = [panel for panel in panels if panel.SLOT == "map"]
@@ -80,6 +86,7 @@ class MainScreen(Reading):
         for number, panel in enumerate(numbered(), start=1):
             self.query_one(f"#{panel.name_of()}", Panel).border_title = f"{number} {panel.TITLE}"
         self.place(self.app.size.width, self.app.size.height)
+        self.refill()
         self.query_one("#findings OptionList").focus()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -98,24 +105,32 @@ class MainScreen(Reading):
             need = f"kvscope needs {SMALLEST[0]}×{SMALLEST[1]}; this terminal is {width}×{height}. q quits."
             self.query_one("#too-small", Static).update(need)
             return
-        columns = width >= WIDE and height >= 30
-        self.set_class(not columns, "-narrow")
-        self.set_class(width >= ROOMY and height >= 42, "-roomy")
-        self.set_class(height >= 42, "-tall")
-        self.set_class(height < 22, "-low")
-        solo = self.solo or ("" if columns else "findings")
+        solo = self._classify(width, height)
         for panel in self.query(Panel):
             if panel.SLOT != "top":
                 panel.display = panel.name_of() == solo if solo else panel.SLOT != "page"
         for name in ("story", "charts"):
             box = self.query_one(f"#{name}")
             box.display = any(panel.display for panel in box.query(Panel))
-        self.set_class(bool(solo), "-solo")
         tabs = self.query_one(Tabs)
         tabs.chosen = solo
         tabs.display = bool(solo)
         tabs.redraw()
         self.call_after_refresh(self.refill)
+
+    def _classify(self, width: int, height: int) -> str:
+        """Tell the stylesheet of this size, all in one; returns the one panel in the body, if only one has room."""
+        columns = width >= WIDE and height >= 30
+        solo = self.solo or ("" if columns else "findings")
+        arranged = {
+            "-narrow": not columns,
+            "-roomy": width >= ROOMY and height >= 42,
+            "-tall": height >= 42,
+            "-low": height < 22,
+            "-solo": bool(solo),
+        }
+        self.set_classes([*(self.classes - arranged.keys()), *(name for name, on in arranged.items() if on)])
+        return solo
 
     def refill(self) -> None:
         """Show the last view again: panels that were hidden did not draw it."""
@@ -125,10 +140,15 @@ class MainScreen(Reading):
             self.receive(self.view)
 
     def receive(self, view: View) -> None:
-        """Hand every panel the new view."""
+        """Hand every panel the new view; while they are being made it waits for them."""
         self.view = view
+        if self._placed == _NOWHERE:
+            return
         for panel in self.query(Panel):
             panel.receive(view)
+        if self._filled is not None:
+            filled, self._filled = self._filled, None
+            filled()
 
     def action_panel(self, number: int) -> None:
         """Open a panel alone; the same key again goes back to the columns."""

@@ -78,10 +78,14 @@ class Canvas(Widget):
         if not width or not height:
             return
         rows = self.draw(width, height)
-        if len(rows) != len(self._rows) or (rows and len(rows[0].chars) != len(self._rows[0].chars)):
+        if not self._fits(width, len(rows)):
             self._show_all(rows, width, height)
             return
         self._refresh_lines(self._differences(rows))
+
+    def _fits(self, width: int, height: int) -> bool:
+        """Whether what was drawn last has this size."""
+        return len(self._rows) == height and (not self._rows or len(self._rows[0].chars) == width)
 
     def _differences(self, rows: list[Line]) -> Iterable[Region]:
         for y, (new, old) in enumerate(zip(rows, self._rows, strict=True)):
@@ -104,9 +108,9 @@ class Canvas(Widget):
         self.refresh()
 
     def on_resize(self) -> None:
-        """A new size needs every cell."""
+        """A new size needs every cell, unless it was drawn at that size already."""
         width, height = self.size
-        if width and height:
+        if width and height and not self._fits(width, height):
             self._show_all(self.draw(width, height), width, height)
 
     def notify_style_update(self) -> None:
@@ -130,8 +134,13 @@ class Canvas(Widget):
         """Rows as the screen asks for them.
 
         A canvas has no border, padding or opacity of its own, so what the base class does for those is left out: a
-        third of a tick's cost. Filters (NO_COLOR among them) are applied as there.
+        third of a tick's cost. Filters (NO_COLOR among them) are applied as there. What was never drawn is drawn here,
+        so that the first frame is whole.
         """
+        width, height = self.size
+        if not self._rows and width and height:
+            self._rows = self.draw(width, height)
+            self.repainted_cells += width * height
         strips = [self.render_line(y) for y in crop.line_range]
         if self._behind is None:
             self._behind = self.background_colors[1]
