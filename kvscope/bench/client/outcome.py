@@ -1,7 +1,7 @@
 """What became of one request, in the definitions that benchmarks agree on (vLLM's, where they do not).
 
-TTFT: sent to first non-empty token, queue included. TPOT: (last − first) / (output tokens − 1), one number a request.
-ITL: every gap between two successive chunks of the stream. E2E: sent to last token.
+TTFT: sent to first token, queue included, its text complete or not. TPOT: (last − first) / (output tokens − 1), one
+number a request. ITL: every gap between two successive chunks of the stream. E2E: sent to last token.
 """
 
 from __future__ import annotations

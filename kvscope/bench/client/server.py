@@ -41,7 +41,7 @@ class Server:
         """Stream one completion. Never raises for what the server does: that is in the outcome's ``error``."""
         sent = perf_counter()
         outcome = Outcome(sent, ask.tokens_in, ask.tokens_out, max(0.0, sent - due_s) if due_s is not None else 0.0)
-        times: list[float] = []
+        chunks: list[tuple[float, bool]] = []
         usage: dict[str, Any] = {}
         error = ""
         try:
@@ -49,18 +49,20 @@ class Server:
                 async for now, data in http.events(self.address, PATH, self._body(ask), headers(self.key)):
                     if data == "[DONE]":
                         break
-                    error = _take(now, data, times, usage) or error
+                    error = _take(now, data, chunks, usage) or error
         except TimeoutError:
             error = f"no end within {self.timeout_s:g} s"
         except (Refused, OSError, EOFError, asyncio.LimitOverrunError) as failure:
             error = str(failure) or type(failure).__name__
+        tokens_out = _count(usage, "completion_tokens")
+        times = token_times(chunks, tokens_out)
         if not error and not times:
             error = "the stream ended without a token"
         return replace(
             outcome,
-            token_s=tuple(times),
+            token_s=times,
             tokens_in=_count(usage, "prompt_tokens"),
-            tokens_out=_count(usage, "completion_tokens") or len(times),
+            tokens_out=tokens_out or len(times),
             error=error,
         )
 
@@ -99,7 +101,21 @@ def headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def _take(now: float, data: str, times: list[float], usage: dict[str, Any]) -> str:
+def token_times(chunks: Sequence[tuple[float, bool]], tokens_out: int | None) -> tuple[float, ...]:
+    """Return when tokens came, of chunks (time, whether it shows text) in an answer of so many tokens.
+
+    A chunk without text is a token whose letter is not complete yet, or none: a server's opening or closing word. Where
+    chunks are as many as tokens, each is one. Where they are fewer, tokens came together, and a chunk without text is
+    believed only after one with text: an opening word taken for a token would hide the whole TTFT.
+    """
+    shown = [index for index, (_, text) in enumerate(chunks) if text]
+    if tokens_out is None or len(chunks) > tokens_out:
+        return tuple(chunks[index][0] for index in shown)
+    first = 0 if len(chunks) == tokens_out else shown[0] if shown else len(chunks)
+    return tuple(now for now, _ in chunks[first:])
+
+
+def _take(now: float, data: str, chunks: list[tuple[float, bool]], usage: dict[str, Any]) -> str:
     """Note one event; returns what it complains of (some servers refuse in a stream that began with 200)."""
     try:
         event = json.loads(data)
@@ -112,8 +128,8 @@ def _take(now: float, data: str, times: list[float], usage: dict[str, Any]) -> s
     if isinstance(event.get("usage"), dict):
         usage.update(event["usage"])
     choices = event.get("choices") or []
-    if choices and (choices[0].get("text") or (choices[0].get("delta") or {}).get("content")):
-        times.append(now)
+    if choices:
+        chunks.append((now, bool(choices[0].get("text") or (choices[0].get("delta") or {}).get("content"))))
     return ""
 
 

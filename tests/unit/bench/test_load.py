@@ -17,7 +17,7 @@ from kvscope.bench._load_run import LevelRun
 from kvscope.bench.client.drive import poisson
 from kvscope.bench.client.http import address_of
 from kvscope.bench.client.outcome import Outcome
-from kvscope.bench.client.server import Ask, find_server
+from kvscope.bench.client.server import Ask, find_server, token_times
 from kvscope.bench.workload import lengths
 from kvscope.cli import run
 from kvscope.errors import SourceError, UsageError
@@ -123,6 +123,27 @@ def test_what_a_server_does_is_in_the_outcome(
     found = ask_once(double, mode)
     assert (found.tokens_out, len(found.token_s), found.error) == (tokens_out, chunks, error)
     assert found.ok is (error == "")
+
+
+@pytest.mark.parametrize(
+    ("shown", "tokens", "counted"),
+    [
+        ("xx", 2, "01"),
+        ("x-x-", 4, "0123"),
+        ("-x", 2, "01"),
+        ("-xx", 2, "12"),
+        ("xx-", 2, "01"),
+        ("-x-x", 6, "123"),
+        ("x-x", None, "02"),
+        ("---", 9, ""),
+        ("--", 2, "01"),
+    ],
+)
+def test_a_chunk_without_text_is_a_token_where_the_count_of_tokens_says_so(
+    shown: str, tokens: int | None, counted: str
+) -> None:
+    chunks = [(float(index), letter == "x") for index, letter in enumerate(shown)]
+    assert token_times(chunks, tokens) == tuple(float(index) for index in counted)
 
 
 def test_every_request_asks_for_its_exact_length_and_its_full_answer(
