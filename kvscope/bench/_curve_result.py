@@ -13,6 +13,8 @@ from kvscope.bench.result.result import Cell, Plot, Result, Series, Table
 from kvscope.bench.workload.lengths import DEFAULT, draw, scaled
 
 _DRAWN = 2000
+WHOLE = 0.95
+"""A least coefficient from here on is that of an uncompressed cache."""
 ARTICLE = ((0, 0.6), (8192, 0.35), (32768, 0.28))
 """The article's example coefficients (§4.2), to be held against."""
 
@@ -54,11 +56,12 @@ def _points(dense: Sequence[Held], packed: Sequence[Held], points: Sequence[Poin
         same = [one for one in packed if one.tokens == point.tokens]
         held, peak = sum(one.amount for one in same) / len(same), max(one.peak for one in same)
         reserved = found.coefficient(point.tokens) * (1 + found.margin)
-        cells: list[Cell] = [point.tokens, plain.get(point.tokens), held, peak, point.mean, reserved]
+        before: list[Cell] = [plain.get(point.tokens)] if dense else []
+        cells: list[Cell] = [point.tokens, *before, held, peak, point.mean, reserved]
         rows.append(tuple(cells))
     unit = packed[0].unit
-    columns = ("tokens", "uncompressed", "held", "peak", "coefficient", "reserved with margin")
-    return Table("One request", columns, ("", unit, unit, unit, "x", "x"), tuple(rows))
+    columns = ("tokens", *(["uncompressed"] if dense else []), "held", "peak", "coefficient", "reserved with margin")
+    return Table("One request", columns, ("", *(unit for _ in columns[1:-2]), "x", "x"), tuple(rows))
 
 
 def _layers(packed: Sequence[Held]) -> Table:
@@ -140,5 +143,7 @@ def _warns(points: Sequence[Point], admitted: Sequence[Admitted]) -> Iterator[st
             yield f"{place}: {one.preempted:.1%} of the requests were preempted: this promises too little.{named}"
         if one.failed:
             yield f"{one.name}: {one.failed} requests failed."
-    if max(point.mean for point in points) > 1.5 * min(point.mean for point in points):
-        yield "One coefficient for all lengths would be wrong by half or more: short requests compress less."
+    least = min(point.mean for point in points)
+    if max(point.mean for point in points) > 1.5 * least:
+        why = "compress less" if least < WHOLE else "hold blocks that they do not fill"
+        yield f"One coefficient for all lengths would be wrong by half or more: short requests {why}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def measure_run(run: LevelRun, slo: Mapping[str, float]) -> dict[str, Quantity]:
     """Return every number of one pass; what was not measured is absent."""
     answered = [one for one in run.outcomes if one.ok]
     found = [
-        Quantity(f"{latency}_{name}_s", quantile(values, q), "s", quantile_error(values, q), "lower")
+        Quantity(f"{latency}_{name}_s", quantile(values, q), "s", error_of_quantile(values, q), "lower")
         for latency in LATENCIES
         if (values := values_of(run.outcomes, latency))
         for name, q in QUANTILES.items()
@@ -54,6 +55,11 @@ def measure_run(run: LevelRun, slo: Mapping[str, float]) -> dict[str, Quantity]:
     if answered:
         found += _rates(run, answered, slo)
     return {one.name: one for one in found}
+
+
+def error_of_quantile(values: Sequence[float], q: float) -> float | None:
+    """Return the error of a quantile, or None where its interval would reach beyond the slowest value that was seen."""
+    return quantile_error(values, q) if 2 * math.sqrt(q * (1 - q) / len(values)) < 1 - q else None
 
 
 def _rates(run: LevelRun, answered: Sequence[Outcome], slo: Mapping[str, float]) -> list[Quantity]:
@@ -74,7 +80,8 @@ def _rates(run: LevelRun, answered: Sequence[Outcome], slo: Mapping[str, float])
         good = sum(meets(one, slo) for one in answered)
         share = good / len(run.outcomes)
         noise = 2 * (share * (1 - share) / len(run.outcomes)) ** 0.5
-        found.append(Quantity("goodput_per_s", good / wall, "1/s", noise * len(run.outcomes) / wall, higher))
+        both = math.hypot(noise * len(run.outcomes) / wall, error * good / tokens)
+        found.append(Quantity("goodput_per_s", good / wall, "1/s", both, higher))
         found.append(Quantity("good_share", share, "ratio", noise, higher))
     return found
 
@@ -121,10 +128,11 @@ def measures(runs: Sequence[LevelRun], slo: Mapping[str, float]) -> Measures:
     for name in each[0]:
         same = [one[name] for one in each if name in one]
         values = [one.value for one in same]
-        mean, error = sum(values) / len(values), max(one.error or 0.0 for one in same)
+        mean, known = sum(values) / len(values), [one.error for one in same if one.error is not None]
+        error = max(known, default=None)
         if len(same) > 1:
             spread[name] = (max(values) - min(values)) / 2
-            error = max(error, spread[name])
+            error = max([*known, spread[name]])
         if len(same) >= ENOUGH_REPEATS:
             mean, error = mean_and_error(values)
         merged[name] = Quantity(name, mean, same[0].unit, error, same[0].better)

@@ -100,7 +100,7 @@ def _server(found: Sequence[Measures], watch: Watch) -> Table:
             tokens = sum(outcome.tokens_out for outcome in (*one.run.warm, *one.run.outcomes))
             energy = f"{joules / tokens:.2f} J" if joules is not None and tokens else None
             rows.append((one.run.level.label, *told, energy))
-    columns = ("level", *(name.removesuffix("_s") for name in SIGNALS), "a token")
+    columns = ("level", *SIGNALS.values(), "a token")
     return Table("What the server said of itself", columns, ("",) * len(columns), tuple(rows))
 
 

@@ -13,15 +13,16 @@ from kvscope.sources._base import Mark, Source
 from kvscope.store import Store
 
 EVERY_S = 0.5
-SIGNALS = (
-    "kv_resident_bytes",
-    "kv_usage_ratio",
-    "running_requests",
-    "waiting_requests",
-    "preemptions_per_s",
-    "queue_time_mean_s",
-    "generation_tokens_per_s",
-)
+SIGNALS = {
+    "kv_resident_bytes": "KV resident",
+    "kv_usage_ratio": "KV usage",
+    "running_requests": "running",
+    "waiting_requests": "waiting",
+    "preemptions_per_s": "preemptions",
+    "queue_time_mean_s": "queue time",
+    "generation_tokens_per_s": "generated",
+}
+"""What is asked of the server, and how a table calls it."""
 POWER = "gpu.power"
 
 

@@ -48,6 +48,12 @@ def _head(found: Comparison) -> Iterator[str]:
         yield f"   {tag}: {a or 'not said'} → {b or 'not said'}"
     if found.load_differs:
         yield f"!  {' and '.join(found.load_differs)} differ: what changed may come from there, not from the engine"
+    if found.a.once or found.b.once:
+        sides = " and ".join(letter for letter, side in (("A", found.a), ("B", found.b)) if side.once)
+        yield (
+            f"!  {sides} ran once: what the machine did between two runs counts as a change here; "
+            "--repeat 3 on both sides tells it apart"
+        )
     yield ""
 
 

@@ -17,7 +17,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Quantities by name; ``missing`` says why others have no value; ``others`` are segments not looked at."""
+    """Quantities by name; ``missing`` says why others have no value; ``others`` are segments not looked at.
+
+    ``once``: a benchmark that could have repeated itself did not, so what two runs differ by is not in its errors.
+    """
 
     target: str
     segment: str
@@ -25,6 +28,7 @@ class Side:
     quantities: Mapping[str, Quantity]
     missing: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
+    once: bool = False
 
 
 def is_result(text: str) -> bool:
@@ -41,7 +45,8 @@ def of_result(path: Path) -> Side:
             raise UsageError(f"{path}: schema {found['schema']!r}, expected {SCHEMA}")
         quantities = [Quantity.from_json(one) for one in found["quantities"]]
         tags = {str(key): str(value) for key, value in found.get("tags", {}).items()}
-        return Side(str(path), str(found["bench"]), tags, {one.name: one for one in quantities})
+        once = (found.get("settings") or {}).get("repeat") == 1
+        return Side(str(path), str(found["bench"]), tags, {one.name: one for one in quantities}, once=once)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: {error!r}; expected the JSON result of a kvscope bench command") from None
 

@@ -101,3 +101,19 @@ def test_a_file_that_is_no_result_is_named(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "x.json").write_text('{"schema": 1}')
     assert run(["compare", str(tmp_path / "x.json"), DEMO]) == 2
     assert "expected the JSON result of a kvscope bench command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("repeats", "said"), [((1, 1), "A and B ran once"), ((3, 1), "B ran once"), ((3, 3), "")])
+def test_a_benchmark_that_ran_once_is_said_to_know_no_noise_between_runs(
+    repeats: tuple[int, int], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path, repeat, value in zip(paths, repeats, (1.0, 2.0), strict=True):
+        quantity = {"name": "x", "value": value, "unit": "s", "error": 0.01, "better": "lower"}
+        path.write_text(
+            json.dumps({"schema": 1, "bench": "load", "settings": {"repeat": repeat}, "quantities": [quantity]})
+        )
+    assert run(["compare", *map(str, paths)]) == 0
+    told = capsys.readouterr().out
+    assert "Changed: 1" in told
+    assert (said in told) if said else ("ran once" not in told)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvscope.bench._load_measures import measure_run, measures, parse_slo
+from kvscope.bench._load_measures import error_of_quantile, measure_run, measures, parse_slo
 from kvscope.bench._load_plan import Level, LoadPlan
 from kvscope.bench._load_run import LevelRun
 from kvscope.bench.client.drive import poisson
@@ -123,6 +123,13 @@ def test_what_a_server_does_is_in_the_outcome(
     found = ask_once(double, mode)
     assert (found.tokens_out, len(found.token_s), found.error) == (tokens_out, chunks, error)
     assert found.ok is (error == "")
+
+
+def test_a_quantile_near_the_slowest_of_few_requests_has_no_error() -> None:
+    values = [float(n) for n in range(12)]
+    assert error_of_quantile(values, 0.5) is not None
+    assert error_of_quantile(values, 0.9) is None
+    assert error_of_quantile(values * 40, 0.99) is not None
 
 
 @pytest.mark.parametrize(
