@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -32,6 +33,9 @@ from kvscope.store import Segment, Store
 from kvscope.verify import verify
 
 __all__ = ["diagnose", "verify"]
+
+GROWN = 0.25
+"""A symptom worse by a quarter than before is part of what changed, though it was there already."""
 
 
 def diagnose(
@@ -108,12 +112,23 @@ def _judge(
 
 
 def _persists(rule: Playbook, store: Store, baseline: str | None, current: str | None) -> bool:
-    """Whether a rule that judges one segment saw its whole symptom in the one before, too."""
-    earlier = choose(store, Compare(), baseline, current).baseline
+    """Whether a rule that judges one segment saw its whole symptom in the one before, too, and no better than now."""
+    pair = choose(store, Compare(), baseline, current)
     checks = [check for check in rule.symptom if not check.compares]
-    if earlier is None or not checks:
+    if pair.baseline is None or not checks:
         return False
-    return all(judge(check, Pair(store, earlier)).answer == "yes" for check in checks)
+    if not all(judge(check, Pair(store, pair.baseline)).answer == "yes" for check in checks):
+        return False
+    return not any(_worse(check, pair) for check in checks)
+
+
+def _worse(check: Check, pair: Pair) -> bool:
+    """Whether what a check reads went clearly further to the side it asks for than it was."""
+    was, now = pair.before(check.signal), pair.now(check.signal)
+    if isinstance(was, Missing) or isinstance(now, Missing):
+        return False
+    moved = now.value - was.value if check.sense == ">=" else was.value - now.value
+    return moved > max(math.hypot(was.error, now.error), GROWN * abs(was.value))
 
 
 def _judged(checks: tuple[Check, ...], pair: Pair, role: str = "cause") -> tuple[Evidence, ...]:

@@ -45,3 +45,14 @@ def test_a_symptom_seen_in_the_segment_before_persists() -> None:
     assert found["access-bound"].persists
     alone = diagnose(store_of(stream([Stretch("first", slow)])), PLAYBOOKS, ABOUT).findings
     assert not any(one.persists for one in alone)
+
+
+def test_a_symptom_that_grew_by_much_is_part_of_what_changed() -> None:
+    before, same, more = (State(shares={"index": part, "gather": part}) for part in (0.17, 0.18, 0.32))
+    assert judged(before, same)["access-bound"].persists
+    assert not judged(before, more)["access-bound"].persists
+
+
+def judged(before: State, now: State) -> dict[str, Finding]:
+    store = store_of(stream([Stretch("before", before), Stretch("now", now)]))
+    return {one.id: one for one in diagnose(store, PLAYBOOKS, ABOUT, include_silent=True).findings}

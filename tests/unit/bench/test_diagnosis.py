@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvscope import faults
 from kvscope.bench import _matrix_keep, _matrix_log, _matrix_plan, _matrix_result, _matrix_run, _matrix_unchanged
 from kvscope.bench._matrix_run import Outcome, judged
 from kvscope.bench.result import html, result
@@ -46,6 +47,13 @@ def test_a_pair_never_sets_one_knob_twice() -> None:
     pairs = {case.names for case in _matrix_plan.cases(("pairs",))}
     assert ("generic_kernel", "running_cap") in pairs
     assert not any(set(names) == {"split_pools", "fragmentation"} for names in pairs)
+
+
+def test_faults_of_different_policies_are_no_pair() -> None:
+    policies = {name: faults.get(name).knobs.get("policy") for name in faults.names()}
+    pairs = {case.names for case in _matrix_plan.cases(("pairs",))}
+    assert all(policies[one] == policies[other] for one, other in pairs)
+    assert ("fragmentation", "too_sparse") not in pairs
 
 
 def test_parts_together_are_the_whole() -> None:
