@@ -1,9 +1,15 @@
-"""What removing a cause would give: Amdahl's law on the accounting. A bound, and what to expect where a baseline tells.
+"""What removing a cause would give: Amdahl's law on the accounting. A bound, and what may be expected.
 
-- ``remove_share`` reads a share s of the time: at most 1 / (1 − s); expected where a part k of it ``keeps`` or where it
-  falls back to the baseline's share b, whichever is less: 1 / (1 − s (1 − k)), (1 − b) / (1 − s).
+The bound is the whole cost of the cause; expected is what the rule's experiment takes of it, where that can be told.
+
+- ``remove_share`` reads a share s of the time: at most 1 / (1 − s). A part k of it stays: ``keeps`` of it; or ``keeps``
+  of the share named ``part``, the rest of s goes; or what is not done in ``vain``. Expected is 1 / (1 − s (1 − k)), or
+  less where a baseline's share b says so: (1 − b) / (1 − s).
 - ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist.
-- ``grow_batch`` reads the share h of a step that a larger batch does not lengthen: at most 1 / (1 − h), if they exist.
+- ``grow_batch`` reads the share h of a step that a larger batch does not lengthen. A batch n times larger takes
+  h + n (1 − h) of today's step and yields n times the tokens; never more than 1 / (1 − h). ``grows`` says by how much
+  the batch can grow, ``times`` by how much the experiment lets it. The share of time ``apart`` goes with the tokens,
+  whatever the batch.
 - ``undo_change`` reads what the change moved: as many times as it grew (or shrank) is the bound and the expectation.
 - ``nothing`` gains nothing: what is at stake is whether the numbers can be believed, or the answer is right.
 - ``read_less`` reads how many times too much decode reads: attention's share shrinks by that factor.
@@ -37,11 +43,22 @@ def estimate(rule: GainRule, pair: Pair) -> Gain | None:
 def _remove_share(value: float, rule: GainRule, pair: Pair) -> Bounds:
     share = _clipped(value)
     bound = 1 / (1 - share)
-    before = pair.before(rule.reads)
-    if not isinstance(before, Reading) and not rule.keeps:
-        return None, bound
-    back = (1 - _clipped(before.value)) * bound if isinstance(before, Reading) else bound
-    return max(1.0, min(back, 1 / (1 - share * (1 - rule.keeps)))), bound
+    before, stays = pair.before(rule.reads), _stays(share, rule, pair)
+    expected = [1 / (1 - share + stays)] if stays is not None else []
+    if isinstance(before, Reading):
+        expected.append((1 - _clipped(before.value)) * bound)
+    return (max(1.0, min(expected)) if expected else None), bound
+
+
+def _stays(share: float, rule: GainRule, pair: Pair) -> float | None:
+    """Return how much of ``share`` the experiment leaves, in the same unit; None where the rule does not say."""
+    if rule.vain:
+        vain = pair.now(rule.vain)
+        return share * (1 - _clipped(vain.value)) if isinstance(vain, Reading) else None
+    if rule.part:
+        part = pair.now(rule.part)
+        return min(share, _clipped(part.value)) * rule.keeps if isinstance(part, Reading) else None
+    return share * rule.keeps if rule.keeps else None
 
 
 def _clipped(share: float) -> float:
@@ -54,15 +71,18 @@ def _fit_more(value: float, _rule: GainRule, pair: Pair) -> Bounds:
     return (min(bound, demand.value) if isinstance(demand, Reading) else None), bound
 
 
-def _grow_batch(value: float, _rule: GainRule, pair: Pair) -> Bounds:
-    share = _clipped(value)
-    bound = 1 / (1 - share)
-    demand = pair.now("demand_factor")
-    if not isinstance(demand, Reading):
+def _grow_batch(value: float, rule: GainRule, pair: Pair) -> Bounds:
+    apart = pair.now(rule.apart) if rule.apart else None
+    fixed = _clipped(value)
+    # Of a step's time the part set apart grows with the tokens as the larger batch's own does.
+    fixed *= 1 - _clipped(apart.value) if isinstance(apart, Reading) else 1.0
+    bound = 1 / (1 - fixed)
+    room = pair.now(rule.grows or "demand_factor")
+    if not isinstance(room, Reading):
         return None, bound
-    grown = max(1.0, demand.value)
-    # A batch n times larger takes h + n (1 − h) of today's step, and yields n times the tokens.
-    return grown / (share + grown * (1 - share)), min(bound, grown)
+    most = max(1.0, room.value)
+    grown = min(most, rule.times) if rule.times else most
+    return grown / (fixed + grown * (1 - fixed)), min(bound, most)
 
 
 def _read_less(value: float, _rule: GainRule, pair: Pair) -> Bounds:

@@ -66,6 +66,11 @@ class Laboratory:
         self._wait(name, length.over)
         return self._segment(name)
 
+    def longer(self, segment: Segment, length: Length) -> Segment:
+        """Watch on in the segment that was begun last."""
+        self._wait(segment.name, length.over)
+        return self._segment(segment.name)
+
     def settle(self, name: str, length: Length, requests: int) -> None:
         """Wait until so many requests ended since now: what the old settings started has left by then."""
         ended = self.count("requests.finished")

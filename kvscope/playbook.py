@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -132,7 +133,10 @@ def _gain(top: Authored) -> GainRule | None:
     block = top.mapping("gain")
     if block is None:
         return None
-    block.only(("kind", "reads", "of", "keeps", "falls", "rises"), ("kind", "reads", "of"))
+    block.only(
+        ("kind", "reads", "of", "keeps", "part", "vain", "grows", "times", "apart", "falls", "rises"),
+        ("kind", "reads", "of"),
+    )
     kind = cast(GainKind, block.choice("kind", get_args(GainKind)))
     keeps = parse_bound(block.text("keeps", "0"))
     if keeps is None or keeps.points or keeps.size >= 1:
@@ -144,7 +148,22 @@ def _gain(top: Authored) -> GainRule | None:
         shows = _signal(block, "falls"), "down"
     elif "rises" in block:
         shows = _signal(block, "rises"), "up"
-    return GainRule(kind, _signal(block, "reads"), block.text("of"), keeps.size, *shows)
+    part, vain, grows, apart = (
+        _signal(block, key) if key in block else "" for key in ("part", "vain", "grows", "apart")
+    )
+    reads = _signal(block, "reads")
+    return GainRule(kind, reads, block.text("of"), keeps.size, *shows, part, vain, grows, _times(block), apart)
+
+
+def _times(block: Authored) -> float:
+    text = block.text("times", "0")
+    try:
+        times = float(text.removeprefix("x"))
+    except ValueError:
+        times = -1.0
+    if "times" in block and not 1 < times < math.inf:
+        raise block.fail(f"{text!r}: expected a factor above 1, such as x2", "times")
+    return times
 
 
 def _experiment(top: Authored) -> ExperimentRule | None:

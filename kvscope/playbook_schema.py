@@ -53,8 +53,11 @@ class RivalRule:
 class GainRule:
     """How the gain is estimated (see ``kvscope.gain``) and from which signal; ``of`` says what it is a factor on.
 
-    ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1. ``shows`` is the signal by
-    which the gain can be measured afterwards, which gets ``better`` by going up or down; empty where none is that gain.
+    ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1; ``part`` the share it is
+    taken of, where not all of what is read; ``vain`` the ratio of the cost that is paid for nothing, and goes. A batch
+    ``grows`` by that signal, ``times`` at most by the experiment (0: no limit), and ``apart`` is the share of time that
+    it leaves as it is. ``shows`` is the signal by which the gain can be measured afterwards, which gets ``better`` by
+    going up or down; empty where none is that gain.
     """
 
     kind: GainKind
@@ -63,6 +66,11 @@ class GainRule:
     keeps: float = 0.0
     shows: str = ""
     better: Literal["up", "down", ""] = ""
+    part: str = ""
+    vain: str = ""
+    grows: str = ""
+    times: float = 0.0
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def verify_change(
     if not unfit and finding.verdict not in _STOOD:
         unfit = f"before the change {finding.id} was {finding.verdict.replace('_', ' ')}: there was nothing to mend"
     outcome, why = _outcome(predicted, unfit)
-    measured, error = measured_gain(rule.gain, store, before, after, floors)
+    measured, error = measured_gain(rule.gain, store, before, after, [noise] if controls else ())
     verdict = finding.verdict if outcome == "cannot tell" else outcome
     experiment = finding.experiment
     if experiment is not None:
@@ -121,16 +121,27 @@ def cut(segment: Segment) -> tuple[Segment, ...]:
 
 
 def measured_gain(
-    rule: GainRule | None, store: Store, before: Segment, after: Segment, floors: Iterable[Noise]
+    rule: GainRule | None, store: Store, before: Segment, after: Segment, controls: Iterable[Noise] = ()
 ) -> tuple[float | None, float | None]:
-    """Return by what factor the signal that shows the gain improved, and its error; None where it cannot be told."""
+    """Return by what factor the signal that shows the gain improved, and its error; None where it cannot be told.
+
+    The error is three standard errors of the means of ten batches, long enough that steps alike within one do not count
+    as many; where there are ``controls``, what they differ by is added. Parts of the stretches themselves are none:
+    their spread is in the standard error already.
+    """
     if rule is None or not rule.shows:
         return None, None
-    was, now = (_widened(rule.shows, store, one, floors) for one in (before, after))
+    was, now = (_widened(rule.shows, store, one, controls) for one in (before, after))
     if isinstance(was, Missing) or isinstance(now, Missing) or was.value <= 0 or now.value <= 0:
         return None, None
     factor = now.value / was.value if rule.better == "up" else was.value / now.value
     return factor, factor * math.hypot(was.error / was.value, now.error / now.value)
+
+
+def sure(signal: str, store: Store, segment: Segment, within: float) -> bool:
+    """Whether a signal is known to this part of its value; also where there is none, which time will not mend."""
+    reading = _widened(signal, store, segment, ()) if signal else None
+    return not isinstance(reading, Reading) or reading.error <= within * abs(reading.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,9 @@ def _by_severity(faults: Sequence[Outcome]) -> Table:
 
 
 def _gains(tried: Sequence[dict[str, Any]]) -> Table:
-    columns = ("finding", "outcome", "expected", "bound", "measured", "error")
+    columns = ("finding", "shows", "outcome", "expected", "bound", "measured", "error")
     rows = tuple(tuple(one.get(column) for column in columns) for one in tried)
-    return Table("Gains, as factors", columns, ("", "", "x", "x", "x", "x"), rows)
+    return Table("Gains, as factors", columns, ("", "", "", "x", "x", "x", "x"), rows)
 
 
 def _warns(outcomes: Sequence[Outcome]) -> Iterable[str]:

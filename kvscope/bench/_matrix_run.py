@@ -18,7 +18,7 @@ from kvscope.sources import open_target
 from kvscope.sources._base import Description, Mark
 from kvscope.sources.builtin import BuiltinEngine
 from kvscope.store import Segment, Store
-from kvscope.verification import verify_change
+from kvscope.verification import sure, verify_change
 from probes.catalog import CATALOG
 from probes.sample import Sample
 
@@ -26,6 +26,9 @@ SHOWN = ("likely", "possible")
 WARM = Length(steps=40, least_s=1.0, most_s=15.0)
 """Documents are read for the first time: not what is asked about, unless it is the fault."""
 MEASURED = Length(steps=300, least_s=4.0, most_s=12.0)
+FURTHER = Length(steps=0, least_s=3.0, most_s=3.0)
+SURE, LONGEST_S = 0.10, 30.0
+"""A gain is measured until its interval is that narrow, or for so long on each side."""
 AT_START = Length(steps=150, least_s=3.0, most_s=8.0)
 """Of an engine that has only just begun."""
 Named = dict[str, Any]
@@ -107,25 +110,35 @@ def run(
 
 def _tried(found: Outcome, lab: Laboratory, segment: Segment, playbooks: Sequence[Playbook]) -> Named:
     """Turn the knob of the first finding that has one, and compare its gain with the one expected; {} without one."""
-    diagnosis = diagnose(lab.store, playbooks, lab.source.describe(), current=segment.name, include_silent=True)
-    for name in (one["id"] for one in found.named):
-        finding, rule = next(one for one in diagnosis.findings if one.id == name), rule_of(playbooks, name)
+    for said in found.named:
+        rule = rule_of(playbooks, said["id"])
         if rule.experiment is None or not rule.experiment.set or rule.gain is None:
             continue
+        before = _until_sure(lab, segment, rule.gain.shows)
+        diagnosis = diagnose(lab.store, playbooks, lab.source.describe(), current=segment.name, include_silent=True)
+        finding = next(one for one in diagnosis.findings if one.id == rule.id)
         wanted, former = settings(lab, dict(rule.experiment.set))
-        after = changed(lab, f"{segment.name}, changed", wanted, MEASURED)
+        after = _until_sure(lab, changed(lab, f"{segment.name}, changed", wanted, MEASURED), rule.gain.shows)
         lab.control.set(former)
-        said = next(one for one in found.named if one["id"] == name)
-        tried = verify_change(finding, rule, lab.store, segment, after)
+        tried = verify_change(finding, rule, lab.store, before, after)
         return {
-            "finding": name,
+            "finding": rule.id,
             "outcome": tried.outcome,
+            "of": rule.gain.of,
+            "shows": rule.gain.shows,
             "expected": said.get("expected"),
             "bound": said.get("bound"),
             "measured": tried.measured_gain,
             "error": tried.measured_error,
         }
     return {}
+
+
+def _until_sure(lab: Laboratory, segment: Segment, signal: str) -> Segment:
+    """Watch on in a segment until a signal is known well enough; two such errors make the gain's."""
+    while segment.end_s - segment.start_s < LONGEST_S and not sure(signal, lab.store, segment, SURE / 2**0.5):
+        segment = lab.longer(segment, FURTHER)
+    return segment
 
 
 def _clients(knobs: Mapping[str, str]) -> int:
