@@ -72,7 +72,8 @@ class Session:
     def poll(self) -> View:
         """Take in what is new and return the view of this moment; while paused, the view stands still."""
         was_running, first = not self.source.ended, self._view is None
-        self._take(self.source.poll())
+        while self._take(self.source.poll()):
+            pass
         if was_running and self.source.ended:
             self._next_diagnosis = 0.0
         self._try()
@@ -189,7 +190,8 @@ class Session:
             self.toggle_recording()
         self.source.source.close()
 
-    def _take(self, found: Poll) -> None:
+    def _take(self, found: Poll) -> bool:
+        """Remember what came; whether more of the same past is to be had at once."""
         for mark in found.marks:
             self._cut(mark)
         if found.samples:
@@ -197,6 +199,7 @@ class Session:
             if self._recorder is not None:
                 self._recorder.add(found.samples)
         self._notices.extend(notice for notice in found.notices if notice not in self._notices)
+        return found.more
 
     def _cut(self, mark: Mark) -> None:
         self.store.mark(mark)

@@ -26,6 +26,7 @@ from probes.layout import (
 from probes.runtime import process_start_ticks, runtime_dir
 
 _Row = TypeVar("_Row")
+_MANY = 100
 
 
 class RingError(Exception):
@@ -83,9 +84,12 @@ class RingReader:
         """Turn a row's monotonic time into seconds since the epoch."""
         return monotonic_s + self._to_wall
 
-    def steps(self, since: int = 0) -> list[tuple[int, tuple[float, ...]]]:
-        """Return (seq, values by column) of the step rows after ``since`` that are still held, oldest first."""
-        return self._rows(0, since, self._unpack)
+    def steps(self, since: int = 0, most: int | None = None) -> list[tuple[int, tuple[float, ...]]]:
+        """Return (seq, values by column) of the step rows after ``since`` that are still held, oldest first.
+
+        No more than ``most`` of them when it is given; the rest is there to be asked for.
+        """
+        return self._rows(0, since, self._unpack, most)
 
     def requests(self, since: int = 0) -> list[tuple[int, tuple[float, ...]]]:
         """Return (seq, values by request column) of the finished requests after ``since``."""
@@ -98,7 +102,9 @@ class RingReader:
     def close(self) -> None:
         self._map.close()
 
-    def _rows(self, ring: int, since: int, decode: Callable[[bytes], _Row]) -> list[tuple[int, _Row]]:
+    def _rows(
+        self, ring: int, since: int, decode: Callable[[bytes], _Row], most: int | None = None
+    ) -> list[tuple[int, _Row]]:
         shape = self._shapes[ring]
         head = int(struct.unpack_from("<Q", self._map, HEADS_OFFSET + 8 * ring)[0])
         rows = []
@@ -114,6 +120,11 @@ class RingReader:
                 rows.append((seq, decode(payload)))
             except (ValueError, struct.error):
                 self.torn += 1
+            if len(rows) == most:
+                break
+        if len(rows) > _MANY:
+            # What was read through is not read again: its pages need not count as this process's memory.
+            self._map.madvise(mmap.MADV_DONTNEED)
         return rows
 
     def _check(self) -> None:

@@ -9,15 +9,21 @@ from kvscope.sources._base import Source
 
 
 def open_target(
-    text: str, *, speed: float | None = None, timeout_s: float | None = None, machine: bool = False
+    text: str,
+    *,
+    speed: float | None = None,
+    timeout_s: float | None = None,
+    machine: bool = False,
+    sliced: bool = False,
 ) -> Source:
     """Open an address (``host:port``, ``http://…``), a process id, or a file (recorder, recording, scrapes, trace).
 
     ``speed`` plays files at that many times real time instead of all at once. ``machine`` adds, to a live engine,
-    marks set from another terminal and, where it runs on this machine, processor and GPU readings. SourceError when
-    there is nothing to read behind the target, UsageError when it is no target at all.
+    marks set from another terminal and, where it runs on this machine, processor and GPU readings. ``sliced``: a flight
+    recorder gives what it holds already over several polls, for one who heeds ``Poll.more``. SourceError when there is
+    nothing to read behind the target, UsageError when it is no target at all.
     """
-    source = _open(text, speed, timeout_s)
+    source = _open(text, speed, timeout_s, sliced)
     if not machine or Path(text).exists():
         return source
     from kvscope.sources._merged import MergedSource
@@ -48,16 +54,16 @@ def _marks(source: Source) -> list[Source]:
     return [MarksSource(about.tags)]
 
 
-def _open(text: str, speed: float | None, timeout_s: float | None) -> Source:
+def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool) -> Source:
     # Looked for first: what reads pages and asks a Prometheus is a tenth of a dashboard's start, and not needed here.
     path = Path(text).expanduser()
     if _is_recorder(path):
-        return _ring(path)
+        return _ring(path, sliced)
     from kvscope.sources import _find, _scrape
 
     if text.isdecimal() and not Path(text).exists():
-        return _ring(_find.ring_of_pid(int(text)))
-    fleet = _fleet(text, timeout_s)
+        return _ring(_find.ring_of_pid(int(text)), sliced)
+    fleet = _fleet(text, timeout_s, sliced)
     if fleet is not None:
         return fleet
     if _scrape.is_url(text) and not Path(text).exists():
@@ -89,12 +95,12 @@ def _is_recorder(path: Path) -> bool:
     return False
 
 
-def _fleet(text: str, timeout_s: float | None) -> Source | None:
+def _fleet(text: str, timeout_s: float | None, sliced: bool) -> Source | None:
     """Return a source of several engines when the target names them: a Prometheus, or a list with commas."""
     from kvscope.sources import _promapi, _scrape, fleet, ranks
 
     if ranks.is_list(text) and not Path(text).exists():
-        return ranks.RanksSource.of(text)
+        return ranks.RanksSource.of(text, sliced)
     if _promapi.is_prometheus(text):
         from kvscope.sources import prometheus
 
@@ -104,7 +110,7 @@ def _fleet(text: str, timeout_s: float | None) -> Source | None:
     return None
 
 
-def _ring(path: Path) -> Source:
+def _ring(path: Path, sliced: bool = False) -> Source:
     from kvscope.sources.ring import RingSource
 
-    return RingSource(path)
+    return RingSource(path, sliced)

@@ -38,6 +38,8 @@ class Poll:
     marks: tuple[Mark, ...] = ()
     notices: tuple[str, ...] = ()
     ended: bool = False
+    more: bool = False
+    """What was held already comes in slices, and this is not the last: poll again before anything is made of it."""
 
 
 class Source(Protocol):

@@ -25,6 +25,7 @@ class MergedSource:
             tuple(sorted((mark for poll in polls for mark in poll.marks), key=lambda mark: mark.t)),
             tuple(notice for poll in polls for notice in poll.notices),
             polls[0].ended,
+            polls[0].more,
         )
 
     def close(self) -> None:

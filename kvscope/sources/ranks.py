@@ -26,11 +26,12 @@ def is_list(text: str) -> bool:
 class RanksSource:
     """Polls every recorder. It is alive while one of them is; segments are those of the first."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._members = [(source, Labeller(name)) for name, source in _named([RingSource(path) for path in paths])]
+    def __init__(self, paths: Sequence[Path], sliced: bool = False) -> None:
+        sources = [RingSource(path, sliced) for path in paths]
+        self._members = [(source, Labeller(name)) for name, source in _named(sources)]
 
     @classmethod
-    def of(cls, text: str) -> RanksSource:
+    def of(cls, text: str, sliced: bool = False) -> RanksSource:
         """Open a list. SourceError when one of it is no recorder."""
         paths = []
         for part in _parts(text):
@@ -41,7 +42,7 @@ class RanksSource:
             if (kind := _find.kind_of_file(path)) != "ring":
                 raise SourceError(f"{path}: a {kind}; expected flight recorders only where several are given")
             paths.append(path)
-        return cls(list(dict.fromkeys(paths)))
+        return cls(list(dict.fromkeys(paths)), sliced)
 
     def describe(self) -> Description:
         seen = {label.replica: source.describe() for source, label in self._members}
@@ -56,6 +57,7 @@ class RanksSource:
             polls[0][1].marks,
             tuple(f"{label.replica}: {line}" for label, poll in polls for line in poll.notices),
             all(poll.ended for _, poll in polls),
+            any(poll.more for _, poll in polls),
         )
 
     def close(self) -> None:

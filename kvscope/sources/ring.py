@@ -15,6 +15,10 @@ from probes.sample import Labels, Sample
 STEP_GAP_S = 0.05
 LAYER_GAP_S = 0.5
 """Rows nearer than this to the last one taken are passed over. Counters lose no event by it, only time resolution."""
+PAST_LAYER_GAP_S = 2.0
+"""The same for the values by layer of a past that is read in slices: they are most of it, and old."""
+SLICE_ROWS = 500
+"""Rows of a long past that are in memory at once; a wide row and its samples are about 20 KiB."""
 
 _IDENTITY = ("engine", "version", "model", "device", "dtype")
 _CUTS = ("knobs", "mark", "load")
@@ -24,14 +28,16 @@ Row = tuple[float, ...]
 
 
 class RingSource:
-    """Reads what a recorder holds, then what is new at each poll."""
+    """Reads what a recorder holds, then what is new at each poll; ``sliced``: what it holds over several polls."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sliced: bool = False) -> None:
         try:
             self._reader = RingReader(path)
         except RingError as error:
             raise SourceError(str(error)) from error
         self._path = path
+        self._most = SLICE_ROWS if sliced else None
+        self._cuts: list[float] = []
         self._steps = _StepColumns(self._reader.columns, self.rank)
         self._requests = [(_series(name), at) for at, name in enumerate(self._reader.request_columns) if name != "t"]
         self._request_t = self._reader.request_columns.index("t")
@@ -81,8 +87,12 @@ class RingSource:
         # Asked before reading: a process that dies after its last row was read must not end unread.
         alive = self._reader.is_alive()
         marks = self._read_events()
+        self._cuts += [mark.t for mark in marks]
+        samples, more = self._read_steps()
+        if more:
+            return Poll(samples, tuple(marks), more=True)
+        self._cuts.clear()
         # Steps before requests: a request ends inside a step whose row comes after it.
-        samples = self._read_steps([mark.t for mark in marks])
         samples = sorted(samples + self._read_requests(), key=lambda sample: sample.t)
         notices = []
         if not alive and not self._told_dead:
@@ -114,14 +124,16 @@ class RingSource:
             marks.append(Mark(name, self._reader.wall(float(event["t"])), dict(self._tags)))
         return marks
 
-    def _read_steps(self, cuts: Sequence[float]) -> list[Sample]:
+    def _read_steps(self) -> tuple[list[Sample], bool]:
+        """Return samples of the next rows, and whether there are more rows to read at once."""
         rows = []
-        for seq, row in self._reader.steps(self._seen[0]):
+        for seq, row in self._reader.steps(self._seen[0], self._most):
             self._seen[0] = seq
             rows.append((self._reader.wall(row[self._steps.t]), row))
         if rows:
             self._last_t = max(self._last_t, rows[-1][0])
-        return self._steps.samples(rows, cuts)
+        more = len(rows) == self._most
+        return self._steps.samples(rows, self._cuts, PAST_LAYER_GAP_S if more else LAYER_GAP_S), more
 
     def _read_requests(self) -> list[Sample]:
         found = []
@@ -146,7 +158,7 @@ class _StepColumns:
         self._last_step = -math.inf
         self._last_layer = -math.inf
 
-    def samples(self, rows: Sequence[tuple[float, Row]], cuts: Sequence[float]) -> list[Sample]:
+    def samples(self, rows: Sequence[tuple[float, Row]], cuts: Sequence[float], layer_gap_s: float) -> list[Sample]:
         """Return the samples of the rows taken: spaced ones, the last, and those on both sides of every cut."""
         found: list[Sample] = []
         for index, (t, row) in enumerate(rows):
@@ -156,7 +168,7 @@ class _StepColumns:
             if needed or t - self._last_step >= STEP_GAP_S:
                 self._last_step = t
                 found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._plain]
-                if needed or t - self._last_layer >= LAYER_GAP_S:
+                if needed or t - self._last_layer >= layer_gap_s:
                     self._last_layer = t
                     found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._layers]
         return found

@@ -12,7 +12,7 @@ import math, sys, time
 from pathlib import Path
 from probes.ring import RingWriter
 
-layers, directory = int(sys.argv[1]), Path(sys.argv[2])
+layers, directory, past_s = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
 counters = {"time.step": 1.0, "time.prefill": 0.1, "time.decode": 0.9, "tokens.generated": 400.0, "batch.steps": 40.0,
     "time.host": 0.05, "time.linear": 0.2, "time.attend": 0.4, "sparse.index_time": 0.1, "time.gather": 0.1,
     "decompress.time": 0.02, "tier.transfer_time": 0.01, "time.sample": 0.01, "sparse.entries_read": 3e5,
@@ -26,7 +26,7 @@ requests = ["t", "request.tokens_in", "request.tokens_out", "latency.ttft", "lat
 writer = RingWriter({"engine": "kvscope", "version": "1", "model": "made up", "device": "cpu"}, columns, requests,
     directory=directory)
 print(writer.path, flush=True)
-began = time.monotonic()
+began = time.monotonic() - past_s
 step = 0.05
 at = 0
 while True:
@@ -45,11 +45,13 @@ while True:
 
 
 class Target(AbstractContextManager["Target"]):
-    """Runs while the context lasts; ``ring`` is its flight recorder."""
+    """Runs while the context lasts; ``ring`` is its flight recorder, which begins ``past_s`` seconds ago."""
 
-    def __init__(self, layers: int, directory: Path) -> None:
+    def __init__(self, layers: int, directory: Path, past_s: float = 0.0) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(layers), str(directory)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", PROGRAM, str(layers), str(directory), str(past_s)],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.ring = Path(self.process.stdout.readline().strip())

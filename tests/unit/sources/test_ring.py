@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from kvscope.errors import SourceError
-from kvscope.sources.ring import LAYER_GAP_S, STEP_GAP_S, RingSource
+from kvscope.sources.ring import LAYER_GAP_S, PAST_LAYER_GAP_S, SLICE_ROWS, STEP_GAP_S, RingSource
 from probes.ring import RingWriter
 
 COLUMNS = ["t", "tokens.generated", "sched.running", "kv.bytes_per_layer[0]", "kv.bytes_per_layer[1]"]
@@ -88,6 +89,33 @@ def test_an_event_cuts_a_segment_with_the_counters_on_both_sides(
     tokens = [sample for sample in poll.samples if sample.metric == "tokens.generated"]
     assert {9.0, 10.0} <= {sample.value for sample in tokens}
     assert [s.value for s in tokens if s.t < poll.marks[0].t][-1] == 9
+
+
+def test_a_long_past_comes_in_slices_that_say_what_it_says_at_once(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    rows = 2 * SLICE_ROWS + 50
+    for step in range(rows):
+        writer.write_step([100 + step * 0.2, float(step), 2.0, step * 10.0, 20.0])
+        if step == SLICE_ROWS // 2:
+            writer.write_event({"kind": "knobs", "mark": "after", "t": 100 + (step + 0.5) * 0.2})
+    writer.write_request([101.0, 0.25, 0.02])
+    whole, sliced = RingSource(writer.path), RingSource(writer.path, sliced=True)
+    at_once = whole.poll()
+    slices = [sliced.poll()]
+    while slices[-1].more:
+        slices.append(sliced.poll())
+    whole.close()
+    sliced.close()
+    tokens = [s for s in at_once.samples if s.metric == "tokens.generated"]
+    assert [s for one in slices for s in one.samples if s.metric == "tokens.generated"] == tokens
+    assert [len(one.marks) for one in slices] == [1, 0, 0]
+    layers = [s for one in slices for s in one.samples if s.labels == (("layer", "0"),)]
+    steps = [round(s.value / 10) for s in layers]
+    assert {SLICE_ROWS // 2, SLICE_ROWS // 2 + 1} <= set(steps), "both sides of a cut"
+    assert (steps[0], steps[-1]) == (0, rows - 1)
+    assert max(after - before for before, after in pairwise(steps)) <= PAST_LAYER_GAP_S / 0.2 + 1
+    assert max(len(one.samples) for one in slices) < len(at_once.samples) / 2
+    assert any(s.metric == "latency.ttft" for s in slices[-1].samples)
 
 
 def test_a_living_engine_is_described_and_goes_on(tmp_path: Path) -> None:
