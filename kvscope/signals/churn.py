@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from kvscope.signals.batches import edges
 from kvscope.signals.latency import mean_of
 from kvscope.signals.raw import WATCH_LONGER
@@ -67,6 +69,26 @@ def step_token_turns(window: Window) -> Reading | Missing:
     if len(busy) < 3:
         return Missing("nothing was running in this segment", "send the engine some work")
     return window.spread(busy, "x")
+
+
+@signal(
+    "decode_turns",
+    unit="x",
+    needs=("sched.running", "tokens.generated", "batch.decode_steps"),
+    help="Running requests / output tokens of a decode step: how much larger the batch is if nobody waits for a turn.",
+)
+def decode_turns(window: Window) -> Reading | Missing:
+    running = window.mean("sched.running", "requests")
+    batch = window.ratio(window.counter("tokens.generated"), window.counter("batch.decode_steps"), "tokens")
+    if isinstance(running, Missing):
+        return running
+    if isinstance(batch, Missing):
+        return batch
+    if batch.value <= 0:
+        return Missing("no token was generated in this segment", "send the engine some work")
+    value = running.value / batch.value
+    error = math.hypot(running.error, value * batch.error) / batch.value
+    return Reading(value, error, "x", batch.source, batch.batches, batch.samples)
 
 
 @signal(

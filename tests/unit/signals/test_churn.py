@@ -37,6 +37,11 @@ def test_requests_take_turns_when_a_step_computes_fewer_tokens_than_run() -> Non
     assert value("step_token_turns", growing(g_sched__running=6, g_batch__tokens_per_step=3)) == pytest.approx(2.0)
 
 
+def test_a_batch_could_hold_all_that_run_if_nobody_waited_for_a_turn() -> None:
+    store = growing(g_sched__running=6, tokens__generated=2, batch__decode_steps=1)
+    assert value("decode_turns", store) == pytest.approx(3.0)
+
+
 def test_memory_is_stranded_or_in_holes() -> None:
     store = growing(g_kv__free_bytes=100.0, g_kv__stranded_bytes=80.0, g_kv__largest_free_run_bytes=10.0)
     assert value("kv_stranded_share", store) == pytest.approx(0.8)
