@@ -252,6 +252,8 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
             raise UsageError(f"[keys]: no action {name!r}{nearest(name, binding_ids())}; {', '.join(binding_ids())}")
     app = KvscopeApp(session, interval_s=interval_s, keymap=keymap, hint=first_run.hint())
     sys.setswitchinterval(_TURN_S)
+    if in_terminal:
+        terminal.watch()
     try:
         app.run()
     finally:

@@ -6,7 +6,13 @@ import contextlib
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
+
+_LOOK_EVERY_S = 2.0
+_GRACE_S = 8.0
+"""Enough to finish a recording in good order."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -24,6 +30,21 @@ def leave_cleanly_on_signals(leave: Callable[[], None]) -> None:
 def present() -> bool:
     """Is there a terminal to draw on? A terminal that was closed answers no question any more."""
     return sys.__stderr__ is not None and not sys.__stderr__.closed and os.isatty(sys.__stderr__.fileno())
+
+
+def watch() -> None:
+    """End the process in the end where its terminal has gone and the dashboard cannot leave by itself.
+
+    A screen that was being written when the terminal went is waited for, for ever, by the thread that answers signals.
+    """
+    threading.Thread(target=_watch, name="kvscope-terminal", daemon=True).start()
+
+
+def _watch() -> None:
+    while present():
+        time.sleep(_LOOK_EVERY_S)
+    time.sleep(_GRACE_S)
+    os._exit(128 + signal.SIGHUP)
 
 
 def end_at_once_if_gone(was_present: bool) -> None:
