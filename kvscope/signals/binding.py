@@ -17,12 +17,13 @@ LIMITS = {
 """Signal → the counter of steps it reads and what happened in them; one step counts for one limit at most."""
 
 
-def _share(metric: str) -> Callable[[Window], Reading | Missing]:
-    def share(window: Window) -> Reading | Missing:
-        steps = window.counter("batch.steps")
-        return window.ratio(window.counter(metric), steps, "ratio", "no step ran in this segment")
+def step_share(window: Window, metric: str) -> Reading | Missing:
+    """Return the share of steps that ``metric`` counted."""
+    return window.ratio(window.counter(metric), window.counter("batch.steps"), "ratio", "no step ran in this segment")
 
-    return share
+
+def _share(metric: str) -> Callable[[Window], Reading | Missing]:
+    return lambda window: step_share(window, metric)
 
 
 for _name, (_metric, _what) in LIMITS.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kvscope.signals.batches import BATCHES, mean_and_error, ratio_and_error
+from kvscope.signals.binding import step_share
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import signal
 from kvscope.signals.window import Window
@@ -97,10 +98,14 @@ def running_flat_share(window: Window) -> Reading | Missing:
 @signal(
     "cap_bound_share",
     unit="ratio",
-    needs=("sched.running", "sched.waiting", "sched.max_running"),
-    help="Share of the busy samples in which requests waited while as many ran as may run (or as were ever seen).",
+    needs=("sched.running", "sched.waiting", "sched.max_running", "sched.cap_bound_steps", "batch.steps"),
+    help="Share of the steps, else of the busy samples, in which requests waited while as many ran as may run.",
 )
 def cap_bound_share(window: Window) -> Reading | Missing:
+    # A gauge is read after a step, when requests that it ended no longer run; the scheduler saw them.
+    counted = step_share(window, "sched.cap_bound_steps")
+    if isinstance(counted, Reading):
+        return counted
     rows = _busy(window)
     if isinstance(rows, Missing):
         return rows

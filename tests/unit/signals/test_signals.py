@@ -164,6 +164,13 @@ class TestLoad:
         store = store_of(series("sched.running", running) + series("sched.waiting", waiting))
         assert read("cap_bound_share", store).value == 1.0
 
+    def test_what_the_scheduler_counted_at_the_cap_goes_before_gauges_read_after_a_step(self) -> None:
+        ended = series("sched.running", [1.0, 2.0] * 20) + series("sched.waiting", [3.0] * 40)
+        counted = series("batch.steps", [float(step) for step in range(40)])
+        counted += series("sched.cap_bound_steps", [0.9 * step for step in range(40)])
+        assert read("cap_bound_share", store_of(ended)).value == pytest.approx(0.5)
+        assert read("cap_bound_share", store_of(ended + counted)).value == pytest.approx(0.9)
+
     def test_a_setting_said_once_long_ago_still_holds(self) -> None:
         samples = series("sched.running", [2.0] * 20) + series("sched.waiting", [1.0] * 20)
         store = store_of([Sample("sched.max_running", 4.0, -100.0), *samples])
