@@ -95,7 +95,7 @@ def verify_change(
     if not unfit and finding.verdict not in _STOOD:
         unfit = f"before the change {finding.id} was {finding.verdict.replace('_', ' ')}: there was nothing to mend"
     outcome, why = _outcome(predicted, unfit)
-    measured, error = measured_gain(rule.gain, store, before, after, [noise] if controls else ())
+    measured, error = measured_gain(rule.gain, store, before, after, controls)
     verdict = finding.verdict if outcome == "cannot tell" else outcome
     experiment = finding.experiment
     if experiment is not None:
@@ -121,21 +121,25 @@ def cut(segment: Segment) -> tuple[Segment, ...]:
 
 
 def measured_gain(
-    rule: GainRule | None, store: Store, before: Segment, after: Segment, controls: Iterable[Noise] = ()
+    rule: GainRule | None, store: Store, before: Segment, after: Segment, controls: Sequence[Segment] = ()
 ) -> tuple[float | None, float | None]:
     """Return by what factor the signal that shows the gain improved, and its error; None where it cannot be told.
 
-    The error is three standard errors of the means of ten batches, long enough that steps alike within one do not count
-    as many; where there are ``controls``, what they differ by is added. Parts of the stretches themselves are none:
-    their spread is in the standard error already.
+    Where there are ``controls``, the change is held against the mean of them and ``before``: what drifts evenly from
+    one to the next cancels, and half of what they differ by is part of the error. The rest is three standard errors, of
+    the means of ten batches, each long enough that steps that are alike do not count as many.
     """
     if rule is None or not rule.shows:
         return None, None
-    was, now = (_widened(rule.shows, store, one, controls) for one in (before, after))
-    if isinstance(was, Missing) or isinstance(now, Missing) or was.value <= 0 or now.value <= 0:
+    unchanged = [_widened(rule.shows, store, one, ()) for one in (before, *controls)]
+    was, now = [one for one in unchanged if isinstance(one, Reading)], _widened(rule.shows, store, after, ())
+    values = [one.value for one in was]
+    if len(was) < len(unchanged) or isinstance(now, Missing) or now.value <= 0 or min(values) <= 0:
         return None, None
-    factor = now.value / was.value if rule.better == "up" else was.value / now.value
-    return factor, factor * math.hypot(was.error / was.value, now.error / now.value)
+    mean = sum(values) / len(was)
+    error = math.hypot(*(one.error / len(was) for one in was), (max(values) - min(values)) / 2)
+    factor = now.value / mean if rule.better == "up" else mean / now.value
+    return factor, factor * math.hypot(error / mean, now.error / now.value)
 
 
 def sure(signal: str, store: Store, segment: Segment, within: float) -> bool:

@@ -101,26 +101,29 @@ def run(
                 seen = only(lab.store, (baseline, segment) if baseline else (segment,))
                 found = outcome(case, seed, lab, segment, seen, playbooks, steps)
                 keep(found, seen, source.describe())
-                yield replace(found, trial=_tried(found, lab, segment, playbooks)) if verify else found
+                yield replace(found, trial=_tried(found, lab, baseline, segment, playbooks)) if verify else found
                 if case.kind == "healthy" and baseline is None:
                     baseline = segment
     finally:
         engine.stop(keep_recorder=False)
 
 
-def _tried(found: Outcome, lab: Laboratory, segment: Segment, playbooks: Sequence[Playbook]) -> Named:
-    """Turn the knob of the first finding that has one, and compare its gain with the one expected; {} without one."""
+def _tried(
+    found: Outcome, lab: Laboratory, baseline: Segment | None, segment: Segment, playbooks: Sequence[Playbook]
+) -> Named:
+    """Turn the knob of the first finding that has one, and back; compare its gain with the one expected; {} without."""
     for said in found.named:
         rule = rule_of(playbooks, said["id"])
         if rule.experiment is None or not rule.experiment.set or rule.gain is None:
             continue
         before = _until_sure(lab, segment, rule.gain.shows)
-        diagnosis = diagnose(lab.store, playbooks, lab.source.describe(), current=segment.name, include_silent=True)
+        seen = only(lab.store, (baseline, before) if baseline else (before,))
+        diagnosis = diagnose(seen, playbooks, lab.source.describe(), include_silent=True)
         finding = next(one for one in diagnosis.findings if one.id == rule.id)
         wanted, former = settings(lab, dict(rule.experiment.set))
         after = _until_sure(lab, changed(lab, f"{segment.name}, changed", wanted, MEASURED), rule.gain.shows)
-        lab.control.set(former)
-        tried = verify_change(finding, rule, lab.store, before, after)
+        back = _until_sure(lab, changed(lab, f"{segment.name}, back", former, MEASURED), rule.gain.shows)
+        tried = verify_change(finding, rule, lab.store, before, after, (back,))
         return {
             "finding": rule.id,
             "outcome": tried.outcome,

@@ -55,6 +55,16 @@ def test_what_the_controls_do_too_is_no_effect() -> None:
     assert "reaches across the bound" in found.why
 
 
+def test_the_gain_is_held_against_the_mean_of_what_was_not_changed() -> None:
+    slower = State(shares={"gather": 0.5, "linear": 0.3}, tokens_per_s=SLOW.tokens_per_s / 1.2)
+    alone, drifted = verified([SLOW, FAST]), verified([SLOW, slower, FAST])
+    assert alone.measured_gain == pytest.approx(2.0, rel=0.05)
+    assert drifted.measured_gain == pytest.approx(2.0 * 1.1, rel=0.05)
+    assert alone.measured_error is not None
+    assert drifted.measured_error is not None
+    assert drifted.measured_error > 2.0 * 0.09 > alone.measured_error
+
+
 def test_without_a_control_the_parts_of_each_segment_are_the_floor() -> None:
     found = verified([SLOW, FAST])
     assert found.outcome == "confirmed"
