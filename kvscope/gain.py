@@ -5,7 +5,8 @@ The bound is the whole cost of the cause; expected is what the rule's experiment
 - ``remove_share`` reads a share s of the time: at most 1 / (1 − s). A part k of it stays: ``keeps`` of it; or ``keeps``
   of the share named ``part``, the rest of s goes; or what is not done in ``vain``. Expected is 1 / (1 − s (1 − k)), or
   less where a baseline's share b says so: (1 − b) / (1 − s).
-- ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist.
+- ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist;
+  where ``part`` is the share of the pool in use, 1 / part at most.
 - ``grow_batch`` reads the share h of a step that a larger batch does not lengthen. A batch n times larger takes
   h + n (1 − h) of today's step and yields n times the tokens; never more than 1 / (1 − h). ``grows`` says by how much
   the batch can grow, ``times`` by how much the experiment lets it. The share of time ``apart`` goes with the tokens,
@@ -17,6 +18,7 @@ The bound is the whole cost of the cause; expected is what the rule's experiment
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from kvscope.finding import Gain
@@ -65,8 +67,10 @@ def _clipped(share: float) -> float:
     return min(max(share, 0.0), _CEILING)
 
 
-def _fit_more(value: float, _rule: GainRule, pair: Pair) -> Bounds:
-    bound = max(1.0, value)
+def _fit_more(value: float, rule: GainRule, pair: Pair) -> Bounds:
+    used = pair.now(rule.part) if rule.part else None
+    room = 1 / used.value if isinstance(used, Reading) and used.value > 0 else math.inf
+    bound = max(1.0, min(value, room))
     demand = pair.now("demand_factor")
     return (min(bound, demand.value) if isinstance(demand, Reading) else None), bound
 

@@ -67,6 +67,14 @@ def test_no_more_requests_are_expected_to_fit_than_there_are() -> None:
     assert found.expected == pytest.approx(1.5)
 
 
+def test_no_more_requests_fit_than_there_is_pool_for() -> None:
+    crowd = State(token_assumed=6000, token_measured=2000, waiting=40, shares={"attend": 0.8})
+    found = gain("fit_more", "memory_estimate_coefficient", crowd, part="attend_share")
+    assert found is not None
+    assert found.bound == pytest.approx(1.25)
+    assert found.expected == pytest.approx(1.25)
+
+
 def test_a_larger_batch_pays_only_for_what_a_step_does_once() -> None:
     found = gain("grow_batch", "step_headroom_share", State(shares={"linear": 0.5, "attend": 0.5}, waiting=8))
     assert found is not None
