@@ -1,7 +1,7 @@
-"""FlashInfer's paged decode beside ours: `python -m tests.bench.gpu_flashinfer [BATCHxCONTEXT...]`, after `--build`.
+"""FlashInfer's paged decode beside ours: `python -m tests.bench.gpu_flashinfer [WAY|BATCHxCONTEXT...]`.
 
 The same keys and values lie in the same memory in its own layout, pages of 64 tokens with all heads, in random order;
-planning on the host is left out of its times. `--build` only compiles its three kernels, so that nothing waits for it.
+planning on the host is left out of its times. `--build [WAY...]`, to be run before, only compiles its kernels.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing import Process
 from pathlib import Path
@@ -62,15 +63,15 @@ def build(way: str) -> None:
 
 def gathered(q: torch.Tensor, cache: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
     """float32 [requests, 32, 128] by plain operators over the pages `order` names."""
-    held = cache[order.long()].transpose(1, 2).flatten(3, 3)
+    held = cache[order.long()].transpose(1, 2)
     k, v = (held[:, part].permute(0, 2, 1, 3, 4).flatten(2, 3).float() for part in range(2))
-    return sdpa_folded(q.float(), k, v).view(q.shape)
+    return sdpa_folded(q.float(), k, v).reshape(q.shape)
 
 
 def theirs(way: str, sets: list[Set], cache: torch.Tensor, size: int) -> float:
     space = workspace()
     wrappers = [planned(way, space, one.table) for one in sets]
-    calls: Calls = [lambda s=s, w=w: w.run(s.q, cache, out=s.out) for s, w in zip(sets, wrappers, strict=True)]
+    calls: Calls = [partial(w.run, s.q, cache, out=s.out) for s, w in zip(sets, wrappers, strict=True)]
     calls[0]()
     if sets[0].table.numel() <= 1 << 11:
         expected = gathered(sets[0].q, cache, sets[0].table)
@@ -80,7 +81,7 @@ def theirs(way: str, sets: list[Set], cache: torch.Tensor, size: int) -> float:
     return replayed(calls, least=least_for(size))
 
 
-def measure(arena: Arena, batch: int, context: int) -> dict[str, float]:
+def measure(arena: Arena, batch: int, context: int, ways: list[str]) -> dict[str, float]:
     """Microseconds of ours, of torch's attention over packed rows, and of each of its kernels, all pages read."""
     size, blocks = page_bytes(batch, context, 1.0), context // TOKENS
     count = sets_for(size)
@@ -89,14 +90,13 @@ def measure(arena: Arena, batch: int, context: int) -> dict[str, float]:
     cache = pool.hot.view(-1, 2, 8, TOKENS, 128)
     launch = launch_for(batch * 8, longest(sets[0].dense), processors())
     row = {"ours": replayed(attention(sets, pool, launch, dense=True), least=least_for(size))}
-    for way in WAYS:
+    for way in ways:
         try:
             row[way] = theirs(way, sets, cache, size)
         except RuntimeError as error:
             print(f"{way} failed at {batch}x{context}: {error}", flush=True)
     rivals: list[Calls] = [
-        [lambda s=s, kv=kv, f=f: f(s.q, *kv) for s, kv in zip(sets, packed, strict=True)]
-        for f in (sdpa_grouped, sdpa_folded)
+        [partial(f, s.q, *kv) for s, kv in zip(sets, packed, strict=True)] for f in (sdpa_grouped, sdpa_folded)
     ]
     return row | {"sdpa": min(replayed(calls, least=least_for(size)) for calls in rivals)}
 
@@ -105,8 +105,9 @@ def main() -> None:
     if find_spec("flashinfer") is None:
         print("gpu_flashinfer: flashinfer is not installed, nothing was measured")
         return
-    if sys.argv[1:] == ["--build"]:
-        jobs = [Process(target=build, args=(way,)) for way in WAYS]
+    ways = [word for word in sys.argv[1:] if word in WAYS] or list(WAYS)
+    if sys.argv[1:2] == ["--build"]:
+        jobs = [Process(target=build, args=(way,)) for way in ways]
         for job in jobs:
             job.start()
         for job in jobs:
@@ -114,12 +115,12 @@ def main() -> None:
         raise SystemExit(max(abs(job.exitcode or 0) for job in jobs))
     import flashinfer
 
-    shapes = [tuple(map(int, word.split("x"))) for word in sys.argv[1:]] or SHAPES
+    shapes = [tuple(map(int, word.split("x"))) for word in sys.argv[1:] if word not in WAYS] or SHAPES
     print(f"flashinfer {flashinfer.__version__}, copy {copy_bandwidth() / 1e12:.2f} TB/s, microseconds")
     arena = Arena(64 * 16384 // TOKENS * 8)
     rows: dict[str, dict[str, float]] = {}
     for batch, context in shapes:
-        row = rows[f"{batch}x{context}"] = measure(arena, batch, context)
+        row = rows[f"{batch}x{context}"] = measure(arena, batch, context, ways)
         print(batch, context, json.dumps({name: round(us, 1) for name, us in row.items()}), flush=True)
         (Path(os.environ.get("OUT", ".")) / "flashinfer.json").write_text(json.dumps(rows, indent=1))
 

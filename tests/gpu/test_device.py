@@ -30,6 +30,47 @@ def test_attention_over_chosen_and_all_pages_agrees_with_float64(lens: list[int]
     check_attention(made, check_selection(made, keep, Choice()), Launch(2), 1e-2)
 
 
+def test_launches_that_start_early_read_what_the_launch_before_wrote() -> None:
+    """Many layers of selection and attention in one graph: a missing wait would show as the list of another query."""
+    found = {early: chained(early) for early in (True, False)}
+    assert torch.isfinite(found[False].float()).all()
+    assert torch.equal(found[True], found[False])
+
+
+def chained(early: bool) -> torch.Tensor:
+    from engine.kernels._base import Keep
+    from engine.kernels._cuda.attend import Launch, attend
+    from engine.kernels._cuda.select import Choice, Chooser
+    from engine.kernels._cuda.worklist import WorkList
+    from tests.gpu.reference import case
+
+    made = case(LLAMA, [16384, 9000] * 4, device="cuda", seed=5)
+    requests, blocks = made.table.shape
+    work = WorkList(LLAMA, requests, blocks, "cuda")
+    chooser = Chooser(made.pool, requests, blocks, Keep(0.25, sink_tokens=64, window_tokens=64, block_tokens=64))
+    chooser.plan(made.lens.tolist())
+    torch.manual_seed(5)
+    queries = [torch.randn_like(made.q) for _ in range(24)]
+    outs = [torch.full_like(made.q, torch.nan) for _ in queries]
+
+    def step() -> None:
+        for q, out in zip(queries, outs, strict=True):
+            chooser.choose(q, made.pool, made.table, made.lens, work, Choice(256, 8, early=early))
+            attend(q, out, made.pool, work, 128**-0.5, Launch(4, early=early))
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for out in outs:
+        out.fill_(torch.nan)
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    return torch.stack(outs)
+
+
 def test_the_same_call_gives_the_same_bits() -> None:
     from engine.kernels._cuda.attend import Launch, attend
     from tests.gpu.checks import dense_list

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.worklist import JOINED, WorkList
 
 LOG2_E = 1.4426950408889634
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def starts_early(device: torch.device) -> bool:
+    """Whether a launch can be placed on the device while the one before it ends: NVIDIA's sm_90 and later."""
+    if INTERPRETED or device.type != "cuda" or torch.version.cuda is None:
+        return False
+    return torch.cuda.get_device_capability(device)[0] >= 9
 
 
 @triton.jit
@@ -127,9 +137,14 @@ def attend_pages(
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, PLANNED: tl.constexpr, COLD: tl.constexpr,
     STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
-    STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr,
+    STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """q, out [pairs, GROUP, DIM]. `scale` includes log2(e). `plan` int32 [programs, 4] replaces `parts` if PLANNED."""
+    """q, out [pairs, GROUP, DIM]. `scale` includes log2(e). `plan` int32 [programs, 4] replaces `parts` if PLANNED.
+
+    EARLY: launched while the kernel before still ends. Nothing may be read or written above the wait for its end.
+    """
+    if EARLY:
+        gdc_wait()
     program = tl.program_id(0)
     if PLANNED:
         pair, part = tl.load(plan + program * 4), tl.load(plan + program * 4 + 1)
@@ -180,13 +195,14 @@ def attend_pages(
 
 @dataclass(frozen=True)
 class Launch:
-    """How to cut and run: programs to a pair, warps, and pages in flight per program, hot and cold."""
+    """How to cut and run: programs to a pair, warps, pages in flight per program, hot and cold; early if it can."""
 
     parts: int
     warps: int = 4
     stages: int = 3
     cold_stages: int = 3
     evict: str = ""
+    early: bool = True
 
 
 def attend(
@@ -207,6 +223,7 @@ def attend(
     if programs > len(space.part):
         raise ValueError(f"attend: {programs} programs, expected at most {len(space.part)}")
     lanes = triton.next_power_of_2(shape.group)
+    early = launch.early and starts_early(q.device)
     attend_pages[(programs,)](
         q, out, pool.hot, pool.cold, pool.scales, work.pages, work.counts, work.tail,
         space.done if plan is None else plan, space.part, space.weight, space.done,
@@ -215,7 +232,7 @@ def attend(
         COLD_UNIT=pool.cold_unit, SCALE_UNIT=pool.scale_unit, PLANNED=plan is not None,
         COLD=len(pool.cold) > 0, STAGES=launch.stages, COLD_STAGES=launch.cold_stages, STEP=JOINED,
         UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        EVICT=launch.evict,
-        num_warps=launch.warps,
+        EVICT=launch.evict, EARLY=early,
+        num_warps=launch.warps, launch_pdl=early,
     )  # fmt: skip
     return out

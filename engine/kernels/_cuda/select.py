@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_wait
 
 from engine.kernels._base import Keep
-from engine.kernels._cuda.attend import INTERPRETED
+from engine.kernels._cuda.attend import INTERPRETED, starts_early
 from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.worklist import WorkList
 
@@ -49,15 +50,21 @@ def score_units(
 
 
 @triton.jit
-def threshold(keys, k, total):
-    """The largest `low` with at least k of `keys` (0 to 2 ** 26, -1 for none) >= low, and how many those are."""
+def threshold(keys, k, total, TURNED: tl.constexpr):
+    """The largest `low` with at least k of `keys` (0 to 2 ** 26, -1 for none) >= low, and how many those are.
+
+    TURNED: cuts lie along the second axis, so that a thread adds its own keys up and few sums are exchanged.
+    """
     cuts = tl.arange(0, 16)
     low, high = total * 0, total * 0 + 67108865
     at_low = total
     while (high - low > 1) & (at_low > k):
         span = high - low
         cut = low + ((span * cuts) >> 4)
-        held = tl.sum((keys[None, :] >= cut[:, None]).to(tl.int32), 1)
+        if TURNED:
+            held = tl.sum((keys[:, None] >= cut[None, :]).to(tl.int32), 0)
+        else:
+            held = tl.sum((keys[None, :] >= cut[:, None]).to(tl.int32), 1)
         # The last cut with enough keys and, below it in the word, how many they are: one reduction for both.
         best = tl.max(tl.where(held >= k, ((cuts + 1) << 16) | (65535 - held), 0), 0)
         fits, at_low = best >> 16, 65535 - (best & 65535)
@@ -81,7 +88,7 @@ def list_ranked(
     A key is a score, its last bits replaced by the place, so that no two are equal: scores that agree in their first
     32 - log2(CAP) bits go to the first block. Comparing all with all needs one exchange, cutting a range needs many.
     """
-    STEP: tl.constexpr = 32
+    STEP: tl.constexpr = 32 if CAP >= 32 else CAP
     spot = tl.arange(0, CAP)
     live = held != -1
     forced = live & ((spot < sinks) | (spot >= window))
@@ -92,9 +99,11 @@ def list_ranked(
     tl.store(scratch + spot, key)
     both = tl.sum(forced.to(tl.int32) + (live.to(tl.int32) << 16), 0)
     tl.debug_barrier()
+    # Its own key comes back in the layout of a load: one key to a thread, which then counts without any other's sum.
+    key = tl.load(scratch + spot)
     rank = tl.zeros([CAP], tl.int32)
     for start in tl.static_range(0, CAP, STEP):
-        other = tl.load(scratch + start + tl.arange(0, STEP), mask=start + tl.arange(0, STEP) < CAP, other=-0x80000000)
+        other = tl.load(scratch + start + tl.arange(0, STEP))
         rank += tl.sum((other[:, None] > key[None, :]).to(tl.int32), 0)
     k = tl.minimum(tl.maximum(want, both & 0xFFFF), both >> 16)
     chosen = live & (rank < k)
@@ -115,7 +124,7 @@ def list_ranked(
 @triton.jit
 def list_best(
     scores, held_at, pages, cold_pages, count, cold_count, blocks, want, sinks, window,
-    SUBS: tl.constexpr, CAP: tl.constexpr, COLD: tl.constexpr,
+    SUBS: tl.constexpr, CAP: tl.constexpr, COLD: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
     """Write one pair's lists, hot and cold, each ascending, from its scores and places."""
     spot = tl.arange(0, CAP)
@@ -139,7 +148,7 @@ def list_best(
     keys = tl.where(rival, (tl.minimum(tl.maximum(part, 0.0), 1.0) * 67108864.0).to(tl.int32), -1)
     certain, rivals = both & 0xFFFF, both >> 16
     k = tl.minimum(tl.maximum(want - certain, 0), rivals)
-    low, at_low = threshold(keys, k, rivals)
+    low, at_low = threshold(keys, k, rivals, TURNED)
     # Unless exactly k lie at or above `low`, several equal it and only the first few of them are read.
     need = k * 0
     if at_low != k:
@@ -169,12 +178,15 @@ def choose_pages(
     sinks, heads, pairs, pool_blocks, table_stride, capacity, splits,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr,
     BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr, RANKED: tl.constexpr,
-    UPCAST: tl.constexpr, PRECISION: tl.constexpr,
+    TURNED: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Program (pair, split): scores UNITS sub-blocks; the pair's last to finish chooses and writes its lists.
 
     RANKED: one program scores all of a pair's blocks, and no score goes through memory.
+    EARLY: as in attention, and nothing may be read or written above the wait.
     """
+    if EARLY:
+        gdc_wait()
     pair, part = tl.program_id(0) // splits, tl.program_id(0) % splits
     request, head = pair // heads, pair % heads
     context, want, first = tl.load(lens + request), tl.load(wanted + request), tl.load(window + request)
@@ -214,7 +226,7 @@ def choose_pages(
         tl.store(done + pair, 0)
         list_best(
             score_at, place_at, hot_at, cold_at, counts + pair, counts + pairs + pair, blocks, want, sinks, first,
-            SUBS, CAP, COLD,
+            SUBS, CAP, COLD, TURNED,
         )  # fmt: skip
         if head == 0:
             tl.store(tail + request, (context - 1) % TOKENS + 1)
@@ -227,6 +239,7 @@ class Choice:
     units: int = 64
     warps: int = 4
     ranked: int = 256
+    early: bool = True
 
 
 class Chooser:
@@ -265,11 +278,14 @@ class Chooser:
         units = self.capacity if ranked else max(how.units, shape.subs_per_block)
         warps = max(4, units // 32) if ranked else how.warps
         splits = max(1, -(-self.blocks * shape.subs_per_block // units))
+        early = how.early and starts_early(q.device)
         choose_pages[(work.pairs * splits,)](
             q, table, lens, self.wanted, self.window, pool.place, pool.reps, self.scores, self.held, self.done,
             work.pages, work.counts, work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, len(pool.place),
             table.stride(0), work.capacity, splits,
             GROUP=shape.group, ROWS=rows, DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block,
             BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units, COLD=len(pool.cold) > 0, RANKED=ranked,
-            UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", num_warps=warps,
+            TURNED=self.capacity <= 128 * warps,  # Measured: with more than 4 keys to a thread the other way is faster.
+            UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", EARLY=early,
+            num_warps=warps, launch_pdl=early,
         )  # fmt: skip

@@ -25,7 +25,9 @@ def launch_for(pairs: int, pages: int, count: int, *, cold: bool = False) -> Lau
         return Launch(parts_for(pairs, pages, 3 * count), 4, 2, 2)
     if pairs >= 3 * count:
         return Launch(1, 4, 2)
-    programs = count if pages * pairs <= 4 * count or pages <= 16 else 2 * count
+    if pages * pairs <= 16 * count:
+        return Launch(parts_for(pairs, pages, count), 8, 3)
+    programs = count if pages <= 16 else 2 * count
     return Launch(parts_for(pairs, pages, programs), 4, 3)
 
 

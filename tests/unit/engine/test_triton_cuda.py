@@ -120,13 +120,16 @@ def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cold", [True, False])
-@pytest.mark.parametrize("planned", [True, False])
-def test_attention_compiles_for_hopper_within_its_shared_memory(cold: bool, planned: bool) -> None:
+@pytest.mark.parametrize(("planned", "early", "warps"), [(True, False, 4), (False, True, 4), (False, True, 8)])
+def test_attention_compiles_for_hopper_within_its_shared_memory(
+    cold: bool, planned: bool, early: bool, warps: int
+) -> None:
     from engine.kernels._cuda.attend import attend_pages
 
     constants = {"LANES": 4, "PLANNED": planned, "COLD": cold, "STAGES": 3, "COLD_STAGES": 3, "STEP": 16, "EVICT": ""}
-    made = compiled_for_hopper(attend_pages, SHAPE | constants, 4)
+    made = compiled_for_hopper(attend_pages, SHAPE | constants | {"EARLY": early}, warps)
     assert "cubin" in made.asm
+    assert ("griddepcontrol.wait" in made.asm["ptx"]) == early
     assert made.metadata.shared <= 227 * 1024
 
 
@@ -143,6 +146,8 @@ def test_selection_and_storing_compile_for_hopper(bounds: bool) -> None:
         "UNITS": 128,
         "COLD": bounds,
         "RANKED": False,
+        "TURNED": bounds,
+        "EARLY": bounds,
     }
     for kernel in (choose_pages, append_rows, quantise_pages):
         made = compiled_for_hopper(kernel, constants | {"ROUND": ROUNDER}, 4)
@@ -159,7 +164,7 @@ def test_prompts_lists_ranks_and_rotation_compile_for_hopper(cold: bool) -> None
     from engine.kernels._cuda.turn import turn_rows
 
     shape = SHAPE | {"LANES": 4, "COLD": cold, "CHUNK": 1024, "HEADS": 32, "HALF": 64}
-    ranked = {"SUBS": 1, "BOUNDS": False, "CAP": 256, "UNITS": 256, "RANKED": True}
+    ranked = {"SUBS": 1, "BOUNDS": False, "CAP": 256, "UNITS": 256, "RANKED": True, "TURNED": True, "EARLY": cold}
     for kernel, more, warps in (
         (prefill_pages, {"ROWS": 128}, 8), (observe_pages, {"ROWS": 64}, 4), (list_pages, {}, 4),
         (turn_rows, {"LANES": 32}, 4), (choose_pages, ranked, 8),
