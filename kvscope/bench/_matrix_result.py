@@ -82,12 +82,18 @@ def _share(name: str, runs: Sequence[Outcome], holds: Callable[[Outcome], bool],
 
 
 def _fault_quantities(faults: Sequence[Outcome]) -> Iterable[Told]:
-    levels = list(dict.fromkeys(map(_severity, faults)))
-    for level in levels:
-        runs = [one for one in faults if _severity(one) == level]
+    """Over the runs whose fault came about: a setting that changed nothing has no cause to be named."""
+    absent = [one for one in faults if one.untrue]
+    if absent:
+        named = sum(map(right, absent))
+        says = f"Left out, as the engine's counters do not show the fault: {len(absent)} ({named} of them named)."
+        yield says, Quantity("absent", float(len(absent)), "")
+    real = [one for one in faults if not one.untrue]
+    for level in dict.fromkeys(map(_severity, real)):
+        runs = [one for one in real if _severity(one) == level]
         yield from _share(f"top1_{level}", runs, right, f"Right cause first, {level}", "higher")
-        yield from _share(f"abstained_{level}", runs, lambda one: not one.named, f"Nothing said, {level}", "lower")
-        wrong = lambda one: bool(one.named) and not right(one)  # noqa: E731
+        yield from _share(f"abstained_{level}", runs, lambda one: not one.said, f"Nothing said, {level}", "lower")
+        wrong = lambda one: bool(one.said) and not right(one)  # noqa: E731
         yield from _share(f"wrong_{level}", runs, wrong, f"Another cause first, {level}", "lower")
 
 
@@ -133,9 +139,10 @@ def _confusion(faults: Sequence[Outcome]) -> Table:
 
 def _by_severity(faults: Sequence[Outcome]) -> Table:
     rows = []
-    for level in dict.fromkeys(map(_severity, faults)):
-        runs = [one for one in faults if _severity(one) == level]
-        count, silent = sum(map(right, runs)), sum(not one.named for one in runs)
+    real = [one for one in faults if not one.untrue]
+    for level in dict.fromkeys(map(_severity, real)):
+        runs = [one for one in real if _severity(one) == level]
+        count, silent = sum(map(right, runs)), sum(not one.said for one in runs)
         also = sum(set(one.expected) <= set(one.slugs) for one in runs)
         rows.append((level, len(runs), count / len(runs), also / len(runs), silent / len(runs)))
     columns = ("severity", "runs", "named first", "named at all", "nothing said")
@@ -143,14 +150,14 @@ def _by_severity(faults: Sequence[Outcome]) -> Table:
 
 
 def _gains(tried: Sequence[dict[str, Any]]) -> Table:
-    columns = ("finding", "shows", "outcome", "expected", "bound", "measured", "error")
+    columns = ("finding", "outcome", "expected", "bound", "measured", "error")
     rows = tuple(tuple(one.get(column) for column in columns) for one in tried)
-    return Table("Gains, as factors", columns, ("", "", "", "x", "x", "x", "x"), rows)
+    return Table("Gains, as factors", columns, ("", "", "x", "x", "x", "x"), rows)
 
 
 def _warns(outcomes: Sequence[Outcome]) -> Iterable[str]:
     for one in outcomes:
         if one.kind == "healthy" and one.named:
             yield f"{one.label}, seed {one.seed}: false alarm {', '.join(named['id'] for named in one.named)}."
-        elif one.kind == "faults" and one.named and not right(one):
+        elif one.kind == "faults" and one.said and not right(one) and not one.untrue:
             yield f"{one.label}, seed {one.seed}: {one.expected[0]} expected, {one.said} said."

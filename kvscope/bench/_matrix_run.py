@@ -25,7 +25,7 @@ from probes.sample import Sample
 SHOWN = ("likely", "possible")
 WARM = Length(steps=40, least_s=1.0, most_s=15.0)
 """Documents are read for the first time: not what is asked about, unless it is the fault."""
-MEASURED = Length(steps=300, least_s=4.0, most_s=12.0)
+MEASURED = Length(steps=300, least_s=6.0, most_s=20.0)
 FURTHER = Length(steps=0, least_s=3.0, most_s=3.0)
 SURE, LONGEST_S = 0.10, 30.0
 """A gain is measured until its interval is that narrow, or for so long on each side."""
@@ -53,8 +53,8 @@ class Outcome:
 
     @property
     def said(self) -> str:
-        """The cause named first, or nothing."""
-        return str(self.named[0]["slug"]) if self.named else ""
+        """The cause named first of what was not there before the fault, or nothing."""
+        return next((str(one["slug"]) for one in self.named if not one.get("before")), "")
 
     @property
     def slugs(self) -> tuple[str, ...]:
@@ -229,7 +229,8 @@ def _counted(name: str, store: Store, segment: Segment) -> float | None:
 def _named(finding: Finding) -> Named:
     gain = finding.gain
     told = {"expected": gain.expected, "bound": gain.bound} if gain else {}
-    return {"id": finding.id, "slug": finding.slug, "verdict": finding.verdict, **told}
+    before = {"before": True} if finding.persists else {}
+    return {"id": finding.id, "slug": finding.slug, "verdict": finding.verdict, **told, **before}
 
 
 def _unknown(found: Diagnosis) -> tuple[str, ...]:

@@ -201,7 +201,7 @@ def merged(samples: Iterator[Sample], marks: list[RecordedMark]) -> Iterator[Sam
 def _open(path: Path) -> sqlite3.Connection:
     """Open for reading; a file in a place where nothing may be written is read as if nobody else had it."""
     reason: Exception | None = None
-    for option in ("mode=ro", "immutable=1"):
+    for option in ("mode=ro", "mode=ro&immutable=1"):
         try:
             return _connect(path, option)
         except sqlite3.OperationalError as error:

@@ -84,6 +84,12 @@ def test_one_series_is_read_without_the_others(tmp_path: Path) -> None:
     recording.close()
 
 
+def test_looking_for_a_recording_that_is_not_there_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="unable to open"):
+        Recording(tmp_path / "gone.db")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_overview_keeps_a_counters_ends_and_a_gauges_mean(tmp_path: Path) -> None:
     record(tmp_path / "r.db", ticks(901))
     recording = Recording(tmp_path / "r.db")

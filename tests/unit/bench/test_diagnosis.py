@@ -129,6 +129,19 @@ def test_right_causes_abstentions_wrong_ones_and_alarms_are_counted() -> None:
     assert '"runs"' in result.as_json(found)
 
 
+def test_what_was_there_before_the_fault_is_no_answer() -> None:
+    before = {"id": "a", "slug": "tier_switching", "verdict": "likely", "before": True}
+    one = replace(RUNS[0], named=(before, *RUNS[0].named))
+    assert one.said == "static_reservation"
+    assert replace(one, named=(before,)).said == ""
+
+
+def test_a_fault_that_did_not_come_about_is_left_out_and_told() -> None:
+    found = _matrix_result.make([RUNS[0], replace(RUNS[1], untrue=("sched.waiting >= 1",))], {})
+    assert {one.name: one.value for one in found.quantities}["top1_clear"] == 1.0
+    assert "Left out, as the engine's counters do not show the fault: 1 (0 of them named)." in found.says
+
+
 def test_gains_are_counted_where_the_change_was_confirmed() -> None:
     trial = {"finding": "x", "outcome": "confirmed", "expected": 1.5, "bound": 2.0, "measured": 1.6, "error": 0.1}
     far = {**trial, "measured": 2.5}
