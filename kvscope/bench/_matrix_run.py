@@ -116,13 +116,13 @@ def _tried(
         rule = rule_of(playbooks, said["id"])
         if rule.experiment is None or not rule.experiment.set or rule.gain is None:
             continue
-        before = _until_sure(lab, segment, rule.gain.shows)
+        before = until_sure(lab, segment, rule.gain.shows)
         seen = only(lab.store, (baseline, before) if baseline else (before,))
         diagnosis = diagnose(seen, playbooks, lab.source.describe(), include_silent=True)
         finding = next(one for one in diagnosis.findings if one.id == rule.id)
         wanted, former = settings(lab, dict(rule.experiment.set))
-        after = _until_sure(lab, changed(lab, f"{segment.name}, changed", wanted, MEASURED), rule.gain.shows)
-        back = _until_sure(lab, changed(lab, f"{segment.name}, back", former, MEASURED), rule.gain.shows)
+        after = until_sure(lab, changed(lab, f"{segment.name}, changed", wanted, MEASURED), rule.gain.shows)
+        back = until_sure(lab, changed(lab, f"{segment.name}, back", former, MEASURED), rule.gain.shows)
         tried = verify_change(finding, rule, lab.store, before, after, (back,))
         return {
             "finding": rule.id,
@@ -137,7 +137,7 @@ def _tried(
     return {}
 
 
-def _until_sure(lab: Laboratory, segment: Segment, signal: str) -> Segment:
+def until_sure(lab: Laboratory, segment: Segment, signal: str) -> Segment:
     """Watch on in a segment until a signal is known well enough; two such errors make the gain's."""
     while segment.end_s - segment.start_s < LONGEST_S and not sure(signal, lab.store, segment, SURE / 2**0.5):
         segment = lab.longer(segment, FURTHER)

@@ -200,3 +200,28 @@ def test_unchanged_stretches_are_judged_on_as_much_at_the_end_as_at_the_beginnin
     assert names[0] == ["warming up", "unchanged-0"]
     assert names[-1] == ["unchanged-6", "unchanged-7", "unchanged-8"]
     assert max(sizes[3:]) - min(sizes[3:]) <= 1
+
+
+class Generating(Ticking):
+    """Makes ten tokens a step, or twenty and none in turns of eight steps."""
+
+    def __init__(self, *, even: bool) -> None:
+        super().__init__()
+        self.even, self.tokens = even, 0.0
+
+    def poll(self) -> Poll:
+        poll, more = super().poll(), []
+        for step in poll.samples:
+            self.tokens += 10 if self.even else 20 * (step.t % 16 < 8)
+            more.append(Sample("tokens.generated", self.tokens, step.t))
+        return Poll([*poll.samples, *more], poll.marks)
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_a_gain_is_measured_until_it_is_known_or_long_enough(even: bool) -> None:
+    engine = Generating(even=even)
+    lab = Laboratory(engine, engine, clock=lambda: engine.now, sleep=engine.sleep)
+    segment = lab.stretch("now", _matrix_run.Length(8, 8.0, 8.0))
+    longer = _matrix_run.until_sure(lab, segment, "generation_tokens_per_s")
+    seconds = longer.end_s - longer.start_s
+    assert (seconds < 10) if even else (seconds >= _matrix_run.LONGEST_S)
