@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from kvscope.bench._matrix_run import Outcome, judged
 from kvscope.bench.result import html, result
 from kvscope.cli import run
 from kvscope.errors import SourceError, UsageError
-from kvscope.laboratory import Laboratory
+from kvscope.laboratory import Laboratory, Length
 from kvscope.playbook import load_all
 from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.recording import RecordingSource
@@ -178,7 +178,7 @@ class Ticking:
     def mark(self, name: str) -> None:
         self._marks.append(Mark(name, self.now + 0.5, {}))
 
-    def set(self, knobs: dict[str, str], mark: str = "") -> dict[str, str]:
+    def set(self, knobs: Mapping[str, str], mark: str = "") -> dict[str, str]:
         raise AssertionError(f"{knobs} turned in {mark!r}: nothing is to be changed")
 
     def knobs(self) -> dict[str, str]:
@@ -221,7 +221,7 @@ class Generating(Ticking):
 def test_a_gain_is_measured_until_it_is_known_or_long_enough(even: bool) -> None:
     engine = Generating(even=even)
     lab = Laboratory(engine, engine, clock=lambda: engine.now, sleep=engine.sleep)
-    segment = lab.stretch("now", _matrix_run.Length(8, 8.0, 8.0))
+    segment = lab.stretch("now", Length(8, 8.0, 8.0))
     longer = _matrix_run.until_sure(lab, segment, "generation_tokens_per_s")
     seconds = longer.end_s - longer.start_s
     assert (seconds < 10) if even else (seconds >= _matrix_run.LONGEST_S)
