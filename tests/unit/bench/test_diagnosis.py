@@ -187,6 +187,8 @@ class Ticking:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
+    def close(self) -> None: ...
+
 
 def test_unchanged_stretches_are_judged_on_as_much_at_the_end_as_at_the_beginning() -> None:
     engine = Ticking()
