@@ -133,7 +133,8 @@ PLANS: dict[str, Plan] = {
             ("running", "running_requests", 0),
             ("waiting", "waiting_requests", 0),
         ),
-        table=session_tables.fleet,
+        ("throughput", "kv_memory"),
+        session_tables.fleet,
     ),
     "diagnosis": Plan(lines=("throughput",)),
     "lab": Plan(

@@ -16,7 +16,7 @@ from probes.sample import Labels
 NOW_S = 10.0
 MOST_REQUESTS = 512
 _NO_LAYERS = Missing("no source reports kv.bytes_per_layer", "per-layer probes in the engine")
-NO_REQUESTS = Missing("this source tells no single requests", "watch the engine's flight recorder")
+NO_REQUESTS = Missing("no finished request was read", "an engine's flight recorder tells each one as it finishes")
 _NO_REPLICAS = Missing("one engine", "watch the fleet: host1:8000,host2:8000 or prom+http://host:9090")
 _NO_GPUS = Missing(
     "no source reports a GPU", "run kvscope on its machine with nvidia-ml-py (kvscope[gpu]), or attach dcgm-exporter"

@@ -245,8 +245,8 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
     Textual draws on stderr, so that must be the terminal.
     """
     in_terminal = terminal.present()
-    if not os.environ.get("TEXTUAL_DRIVER") and not in_terminal:
-        raise UsageError("the dashboard draws on standard error, and that is not a terminal; use `kvscope diagnose`")
+    if not os.environ.get("TEXTUAL_DRIVER") and (what := terminal.missing()):
+        raise UsageError(f"the dashboard {what}, and that is not a terminal; use `kvscope diagnose`")
     for name in keymap or {}:
         if name not in binding_ids():
             raise UsageError(f"[keys]: no action {name!r}{nearest(name, binding_ids())}; {', '.join(binding_ids())}")

@@ -53,7 +53,7 @@ def scale_for(value: float, unit: str) -> Scale:
         factor, name = steps[0]
     scaled = size / factor
     decimals = 0 if scaled >= 100 or (base == "" and suffix == "" and value == int(value)) else 1 if scaled >= 10 else 2
-    if base == "ratio":
+    if base == "ratio" or (unit == "requests" and factor == 1.0 and scaled < 100):
         decimals = 1
     if base == "B" and name == "B":
         decimals = 0

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TextIO
 
 _LOOK_EVERY_S = 2.0
 _GRACE_S = 8.0
@@ -29,7 +30,18 @@ def leave_cleanly_on_signals(leave: Callable[[], None]) -> None:
 
 def present() -> bool:
     """Is there a terminal to draw on? A terminal that was closed answers no question any more."""
-    return sys.__stderr__ is not None and not sys.__stderr__.closed and os.isatty(sys.__stderr__.fileno())
+    return _is_terminal(sys.__stderr__)
+
+
+def missing() -> str:
+    """Which standard stream the dashboard needs is not a terminal, in words; empty where both are."""
+    if not present():
+        return "draws on standard error"
+    return "" if _is_terminal(sys.__stdin__) else "reads keys from standard input"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and os.isatty(stream.fileno())
 
 
 def watch() -> None:

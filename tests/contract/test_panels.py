@@ -62,3 +62,4 @@ def _assert_within(main: MainScreen, size: tuple[int, int]) -> None:
         for canvas in panel.query(Canvas):
             rows = [canvas.render_line(y) for y in range(canvas.size.height)]
             assert all(row.cell_length == canvas.size.width for row in rows), panel
+            assert not any("not drawn" in row.text for row in rows), panel

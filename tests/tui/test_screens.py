@@ -100,7 +100,7 @@ async def test_every_screen_shows_every_view_within_the_terminal(size: tuple[int
                     continue  # nor does this one, and no view here has a GPU
                 assert panel.region.area > 0, panel
                 assert Region(0, 0, *size).contains_region(panel.region), panel
-                assert "not drawn" not in str(panel.border_title)
+            assert "not drawn" not in text_of(app)
         await pilot.press("escape")
         await settle(app, pilot)
         assert isinstance(app.screen, MainScreen)
@@ -133,16 +133,27 @@ async def test_an_unknown_table_says_what_would_supply_it() -> None:
         assert UNSAID.remedy in text_of(app)
 
 
-async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["panels.tiers.TiersPanel.show", "widgets.line_chart._Plot.line"])
+async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(place: str) -> None:
     def fail(*_: object) -> None:
-        raise ValueError("no such colour")
+        raise ValueError("no such [/colour]")
 
-    monkeypatch.setattr("kvscope.tui.panels.tiers.TiersPanel.show", fail)
-    app = KvscopeApp(StillSession(full_view()), interval_s=60)
+    broken = pytest.MonkeyPatch()
+    broken.setattr(f"kvscope.tui.{place}", fail)
+    session = StillSession(full_view())
+    app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(160, 48)) as pilot:
         await settle(app, pilot)
-        assert "no such colour" in str(app.screen.query_one("#tiers", Panel).border_title)
+        assert "not drawn: ValueError: no such [/colour]" in text_of(app)
         assert "throughput did not move" in text_of(app)
+        await pilot.resize_terminal(100, 30)
+        await pilot.press("4")
+        await settle(app, pilot)
+        assert "no such [/colour]" in text_of(app), "also where panels have no frame to say it in"
+        broken.undo()
+        session.view = replace(session.view, window=(0.0, 1.0))
+        await settle(app, pilot)
+        assert "not drawn" not in text_of(app)
 
 
 def test_the_session_reads_what_the_open_screen_needs_and_nothing_else() -> None:

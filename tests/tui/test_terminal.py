@@ -62,8 +62,10 @@ class Pane:
                     return
                 time.sleep(0.05)
 
-    def run(self, words: str) -> None:
-        self.send("-l", f"{sys.executable} -m kvscope {words}; stty -a | grep -o '[-]*echo '; echo over-$?")
+    def run(self, words: str, before: str = "") -> None:
+        """Run the program, or with lines of Python ``before`` it; then say how the terminal was left."""
+        main = f"-c '{before}; from kvscope.__main__ import main; main()'" if before else "-m kvscope"
+        self.send("-l", f"{sys.executable} {main} {words}; stty -a | grep -o '[-]*echo '; echo over-$?")
         self.send("Enter")
 
 
@@ -88,13 +90,13 @@ def pid_of(words: str) -> int:
 
 
 @contextmanager
-def attached(pane: Pane, directory: Path) -> Iterator[str]:
-    """The program on an engine in the pane, live; the words it was started with."""
+def attached(pane: Pane, directory: Path, after: str = "", before: str = "") -> Iterator[str]:
+    """The program on an engine in the pane, live; the words it was started with. ``after``: where its streams go."""
     pane.send("-l", f"cd {Path(__file__).parents[2]}")
     pane.send("Enter")
     with Target(8, directory) as target:
         words = f"attach {target.ring}"
-        pane.run(words)
+        pane.run(f"{words} {after}".rstrip(), before)
         pane.until("● live")
         yield words
 
@@ -132,3 +134,33 @@ def test_a_closed_terminal_ends_the_program(pane: Pane, tmp_path: Path) -> None:
         while process_start_ticks(pid) is not None:
             assert time.monotonic() < ended, f"process {pid} outlives its terminal"
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("after", ["| head -1", ">&-"], ids=["pipe", "closed"])
+def test_what_becomes_of_standard_output_is_all_the_same(pane: Pane, tmp_path: Path, after: str) -> None:
+    with attached(pane, tmp_path, after):
+        pane.send("q")
+        restored(pane)
+
+
+@pytest.mark.parametrize("after", ["< /dev/null", "<&-", "2> /dev/null"])
+def test_without_a_terminal_one_line_says_what_is_missing(pane: Pane, tmp_path: Path, after: str) -> None:
+    pane.send("-l", f"cd {Path(__file__).parents[2]}; clear")
+    pane.send("Enter")
+    with Target(8, tmp_path) as target:
+        pane.run(f"attach {target.ring} {after}; echo code-$?")
+        shown = pane.until("over-0")
+    assert "code-2" in shown
+    assert "Traceback" not in shown
+    assert ("reads keys from standard input" in shown) == (after[0] == "<")
+
+
+def test_a_panel_that_fails_in_the_real_program_takes_nothing_with_it(pane: Pane, tmp_path: Path) -> None:
+    before = "from kvscope.tui.panels.headlines import Tiles; Tiles._tile = None"
+    with attached(pane, tmp_path, before=before):
+        shown = pane.until("not drawn: TypeError")
+        assert "Findings" in shown
+        pane.send("T")
+        pane.until("Blocks moved")
+        pane.send("q")
+        restored(pane)

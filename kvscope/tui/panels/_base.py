@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from rich.text import Text
 from textual.containers import Vertical
+from textual.widgets import Static
 
+from kvscope.tui.widgets.canvas import Canvas
 from kvscope.view import View
 
 Slot = Literal["top", "story", "chart", "map", "page"]
@@ -31,8 +34,6 @@ class Panel(Vertical):
     def __init__(self) -> None:
         super().__init__(id=self.name_of(), classes=f"panel -{self.SLOT}")
         self._shown: tuple[object, ...] | None = None
-        self._title: str | None = None
-        """What stood above the panel before an error took its place."""
         if self.TITLED:
             self.border_title = self.TITLE
 
@@ -48,11 +49,11 @@ class Panel(Vertical):
             self._shown = reads
             try:
                 self.show(view)
-                if self._title is not None:
-                    self.border_title, self._title = self._title, None
             except Exception as error:  # one panel that fails must not take the others down
-                self._title = self._title or str(self.border_title or "")
-                self.border_title = f"{self.TITLE}: not drawn ({type(error).__name__}: {error})"
+                for canvas in self.query(Canvas):
+                    canvas.fail(error)
+                for page in self.query(Static):
+                    page.update(Text(f"not drawn: {type(error).__name__}: {error}"))
 
     def forget(self) -> None:
         """Show the next view even if it is equal to the last one."""

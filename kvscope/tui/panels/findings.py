@@ -139,7 +139,7 @@ class FindingsPanel(Panel):
 
     def _split(self) -> None:
         """Too low for list and text: the list alone, and Enter for the text."""
-        self.set_class(bool(self.findings) and self.size.height - len(self.findings) < 8, "-list-only")
+        self.set_class(bool(self.findings) and self.size.height - len(self.findings) < 6, "-list-only")
         self.set_class(not self.findings, "-text-only")
 
     def _again(self) -> None:

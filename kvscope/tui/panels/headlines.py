@@ -12,6 +12,8 @@ from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import Headline, View
 
 _NARROWEST = 11
+_WITH_BASELINE = 21
+"""Columns a tile needs to show what its number was as well as how far it moved."""
 _SPARED = ("running", "waiting")
 """Left out first where the strip is too narrow for all."""
 
@@ -60,9 +62,9 @@ class Tiles(Canvas):
         rows[1].put_right(at - len(error), scale.number(now.value), paint(BRIGHT, bold=True))
         text, colour = change_of(headline, "" if width < 12 else " ")
         rows[2].put_right(end, text, paint(colour, bold=colour in (GOOD, BAD)))
-        if isinstance(headline.baseline, Reading) and roomy:
+        if isinstance(headline.baseline, Reading) and width >= _WITH_BASELINE:
             was = "was " + scale.number(headline.baseline.value)
-            rows[2].put_right(end - 12, clip(was, width - 12), paint(DIM))
+            rows[2].put_right(end - 12, was if len(was) <= width - 12 else "", paint(DIM))
 
 
 class HeadlinesPanel(Panel):

@@ -58,8 +58,10 @@ class Bar(Canvas):
         boards = ((one.KEY, one.TITLE, one.name_of()) for one in discover())
         entries = (("Esc", "" if width < 90 else "Overview", ""), *boards)
         gap = 2 if width < 130 else 3
+        cramped = width < 78
         for key, title, name in entries:
             here = name == self.chosen
+            title = "" if cramped and not here else title
             letter = title.startswith(key)
             at = x if letter else x + len(key) + (1 if title else 0)
             row.put(at, title, paint(BRIGHT if here else DIM, bold=here))

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from kvscope.tui.palette import FIRST, SECOND
 from kvscope.tui.panels._facts import FactsPanel
 from kvscope.tui.panels._table import TablePanel
-from kvscope.tui.screens._board import Board
+from kvscope.tui.screens._board import Board, BoardChart
+
+
+class FleetChart(BoardChart):
+    TITLE = "All together"
+    CHARTS = ((("throughput", FIRST),), (("kv_memory", SECOND),))
 
 
 class FleetScreen(Board):
@@ -15,7 +21,7 @@ class FleetScreen(Board):
     ORDER = 70
     HELP = "Replicas side by side, the one that stands out named."
     TABLE = "Replicas: Enter looks at one alone"
-    PANELS = (FactsPanel, TablePanel)
+    PANELS = (FactsPanel, FleetChart, TablePanel)
 
     def on_table_panel_chosen(self, event: TablePanel.Chosen) -> None:
         """That replica alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from rich.segment import Segment
 from rich.style import Style
@@ -11,7 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from kvscope.tui.palette import paint
+from kvscope.tui.palette import BAD, paint
 
 
 class Line:
@@ -65,6 +66,7 @@ class Canvas(Widget):
         self._strips: dict[int, Strip] = {}
         self._ground: Style | None = None
         self._behind: Color | None = None
+        self._error: Exception | None = None
         self.repainted_cells = 0
         """Cells asked to be painted again since the start (read by tests and the benchmark)."""
 
@@ -72,12 +74,30 @@ class Canvas(Widget):
         """Return ``height`` rows of ``width`` cells."""
         raise NotImplementedError
 
+    def fail(self, error: Exception) -> None:
+        """Say what went wrong in place of the picture, until it is drawn again."""
+        self._error = error
+        self.redraw()
+
+    def _drawn(self, width: int, height: int) -> list[Line]:
+        """What ``draw`` returns; where it raises, what it raised: one picture must not take the others down."""
+        error, self._error = self._error, None
+        if error is None:
+            try:
+                return self.draw(width, height)
+            except Exception as raised:
+                error = raised
+        rows = [Line(width) for _ in range(height)]
+        for row, text in zip(rows, wrap(f"not drawn: {type(error).__name__}: {error}", max(width, 8)), strict=False):
+            row.put(0, text, paint(BAD))
+        return rows
+
     def redraw(self) -> None:
         """Draw again and refresh only what differs."""
         width, height = self.size
         if not width or not height:
             return
-        rows = self.draw(width, height)
+        rows = self._drawn(width, height)
         if not self._fits(width, len(rows)):
             self._show_all(rows, width, height)
             return
@@ -111,7 +131,7 @@ class Canvas(Widget):
         """A new size needs every cell, unless it was drawn at that size already."""
         width, height = self.size
         if width and height and not self._fits(width, height):
-            self._show_all(self.draw(width, height), width, height)
+            self._show_all(self._drawn(width, height), width, height)
 
     def notify_style_update(self) -> None:
         """Colours of the theme changed: strips carry the ground, so they are stale."""
