@@ -255,7 +255,8 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
     if in_terminal:
         terminal.watch()
     try:
-        app.run()
+        with terminal.asked_for_its_size():
+            app.run()
     finally:
         app.poller.stop()
         if app.poller.ident is not None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 _LOOK_EVERY_S = 2.0
@@ -57,6 +57,17 @@ def _watch() -> None:
         time.sleep(_LOOK_EVERY_S)
     time.sleep(_GRACE_S)
     os._exit(128 + signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def asked_for_its_size() -> Iterator[None]:
+    """The terminal is asked for its size by way of standard output; meanwhile that is where the dashboard draws."""
+    named = sys.__stdout__
+    sys.__stdout__ = sys.__stderr__  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        sys.__stdout__ = named  # type: ignore[misc]
 
 
 def end_at_once_if_gone(was_present: bool) -> None:

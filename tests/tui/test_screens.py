@@ -134,12 +134,11 @@ async def test_an_unknown_table_says_what_would_supply_it() -> None:
 
 
 @pytest.mark.parametrize("place", ["panels.tiers.TiersPanel.show", "widgets.line_chart._Plot.line"])
-async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(place: str) -> None:
+async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no such [/colour]")
 
-    broken = pytest.MonkeyPatch()
-    broken.setattr(f"kvscope.tui.{place}", fail)
+    monkeypatch.setattr(f"kvscope.tui.{place}", fail)
     session = StillSession(full_view())
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(160, 48)) as pilot:
@@ -150,7 +149,7 @@ async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(place: str) -> 
         await pilot.press("4")
         await settle(app, pilot)
         assert "no such [/colour]" in text_of(app), "also where panels have no frame to say it in"
-        broken.undo()
+        monkeypatch.undo()
         session.view = replace(session.view, window=(0.0, 1.0))
         await settle(app, pilot)
         assert "not drawn" not in text_of(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.geometry import Size
 from textual.screen import Screen
 
 from kvscope.tui.panels._base import Panel
@@ -18,6 +19,11 @@ class Reading(Screen[None]):
         super().__init__(classes=classes)
         self.view: View | None = None
         self.cursor_s: float | None = None
+
+    def _screen_resized(self, size: Size) -> None:
+        """Lay out for the size the terminal has now. Two sizes told at once would else answer each other for ever."""
+        if size == self.app.size:
+            super()._screen_resized(size)
 
     def read_at(self, columns: int) -> None:
         """Move the cursor by so many places; where there is none it starts at the end of the window.

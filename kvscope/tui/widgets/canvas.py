@@ -159,7 +159,7 @@ class Canvas(Widget):
         """
         width, height = self.size
         if not self._rows and width and height:
-            self._rows = self.draw(width, height)
+            self._rows = self._drawn(width, height)
             self.repainted_cells += width * height
         strips = [self.render_line(y) for y in crop.line_range]
         if self._behind is None:
