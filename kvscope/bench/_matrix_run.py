@@ -29,8 +29,8 @@ MEASURED = Length(steps=300, least_s=6.0, most_s=20.0)
 FURTHER = Length(steps=0, least_s=3.0, most_s=3.0)
 SURE, LONGEST_S = 0.10, 30.0
 """A gain is measured until its interval is that narrow, or for so long on each side."""
-AT_START = Length(steps=150, least_s=3.0, most_s=8.0)
-"""Of an engine that has only just begun."""
+AT_START = Length(steps=150, least_s=3.0, most_s=20.0)
+"""Of an engine that has only just begun; a slow one must have read its documents by the end, too."""
 Named = dict[str, Any]
 
 
