@@ -1,22 +1,19 @@
-"""What the dashboard costs: processor, memory, first frame, one frame, a key's way to the screen.
+"""What the dashboard costs: first frame, processor, memory, a key's way to the screen, one frame.
 
-``python -m tests.bench.bench_tui [SECONDS]`` (60). The dashboard runs in a terminal of 160 x 48 on a made-up engine of
-64 layers; a frame is measured in this process at 128 layers and 512 requests.
+``python -m tests.bench.bench_tui [--seconds 60] [--starts 9] [--only first,run,beside,frame] [--beside VLLMSTAT]``.
+The dashboard runs in a terminal of 160 x 48 on a made-up engine of 64 layers; a bare Textual application starts in turn
+with it, as the floor. ``--beside`` takes the path of vllmstat (pip install vllmstat, in a place of its own): both
+read the pages of a captured vLLM server from one local server, at one rate, at the same time.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import fcntl
+import compileall
 import os
-import pty
-import select
-import signal
-import struct
-import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,104 +24,129 @@ from kvscope.signals.reading import Reading
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.saving import plain
 from kvscope.view import Page, Table, View
+from tests.bench.pages import Pages
+from tests.bench.terminal import Terminal
 from tests.tui.still import StillSession
 from tests.tui.target import Target
 from tests.tui.views import full_view
 
-TICKS = os.sysconf("SC_CLK_TCK")
-FRESH = "one output token"
+KVSCOPE = (sys.executable, "-m", "kvscope")
+FRESH = ("KV memory", "linear 22", "● throughput", "● hot", "5 KV bytes per layer", "Quit")
+"""Words of the first whole frame: the numbers, both charts, the map's frame and the last line."""
+KEYS = {
+    "the next part": ("\t", 400),
+    "help": ("?", 400),
+    "Layers": ("L", 400),
+    "one panel alone": ("2", 400),
+    "the reading cursor": ("\x1b[D", 40),
+}
+"""Each with the bytes it writes at least; what opens something is pressed again to close it."""
+BARE = """
+from textual.app import App
+from textual.widgets import Static
+class Bare(App):
+    def compose(self):
+        yield Static("here it is")
+Bare().run()
+"""
+PAGES = Path(__file__).parents[2] / "samples" / "captures" / "admission-limited" / "pages.jsonl.gz"
+STARTED_S = 12.0
+PAST_S = 400.0
+"""More than a recorder of 64 layers holds."""
 
 
-class Terminal:
-    """A program in a terminal of 160 x 48; ``seen`` is everything it wrote."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.began = time.monotonic()
-        self.master, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 48, 160, 0, 0))
-        environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-        command = [sys.executable, "-m", "kvscope", *words]
-        self.process = subprocess.Popen(
-            command, stdin=other, stdout=other, stderr=other, env=environment, start_new_session=True
-        )
-        os.close(other)
-        self.seen = b""
-
-    def read(self, until: str = "", limit_s: float = 10.0) -> float:
-        """Read until ``until`` was written after this call, or for ``limit_s``; seconds it took."""
-        began, start = time.monotonic(), len(self.seen)
-        while (left := limit_s - (time.monotonic() - began)) > 0:
-            if not select.select([self.master], [], [], min(left, 0.2))[0]:
-                continue
-            try:
-                self.seen += os.read(self.master, 1 << 16)
-            except OSError:
-                break  # the program has left its terminal
-            if until and until.encode() in self.seen[start:]:
-                break
-        return time.monotonic() - began
-
-    def key(self, key: str) -> float:
-        """Press a key; seconds until the program wrote something more than a tick writes."""
-        while select.select([self.master], [], [], 0.15)[0]:
-            self.seen += os.read(self.master, 1 << 16)
-        began, start = time.monotonic(), len(self.seen)
-        os.write(self.master, key.encode())
-        while len(self.seen) - start < 400 and time.monotonic() - began < 2:
-            if select.select([self.master], [], [], 0.05)[0]:
-                self.seen += os.read(self.master, 1 << 16)
-        return time.monotonic() - began
-
-    def cpu_s(self) -> float:
-        """Processor seconds so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def memory_mb(self) -> float:
-        """Largest resident memory so far, MB."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1000
-
-    def end(self) -> None:
-        """Let it leave as after Ctrl-C."""
-        self.process.send_signal(signal.SIGINT)
-        self.read(limit_s=0.5)
-        try:
-            self.process.wait(3)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.master)
+def bench_first(directory: Path, starts: int) -> None:
+    """From the start of the process to the first whole frame with values in it, and a bare Textual application's."""
+    compileall.compile_dir("kvscope", quiet=1)
+    compileall.compile_dir("probes", quiet=1)
+    rows: dict[str, list[float]] = {}
+    for past in (0.0, PAST_S):
+        with Target(64, directory, past) as target:
+            time.sleep(3.0)
+            for _ in range(starts):
+                name = "first frame, a recorder with a long past" if past else "first frame"
+                rows.setdefault(name, []).append(_first((*KVSCOPE, "attach", str(target.ring)), FRESH))
+                if not past:
+                    bare = _first((sys.executable, "-c", BARE), ("here it is",))
+                    rows.setdefault("first frame of a bare Textual application", []).append(bare)
+    for name, found in rows.items():
+        print(f"{name}: median {median(found):.2f} s, best {min(found):.2f} s, worst {max(found):.2f} s")
 
 
-def bench_terminal(directory: Path, seconds: int) -> None:
-    """Attach at both rates, and read what it costs a second at a time; the first 12 s are the start."""
-    with Target(64, directory) as target:
-        firsts = []
-        for interval in ("1", "0.5"):
-            terminal = Terminal(["attach", str(target.ring), "--interval", interval])
-            terminal.read(FRESH)
-            firsts.append(time.monotonic() - terminal.began)
-            terminal.read(limit_s=12)
-            spent, before = [], terminal.cpu_s()
-            for _ in range(seconds // 2):
-                terminal.read(limit_s=2)
-                now = terminal.cpu_s()
-                spent.append((now - before) / 2 * 100)
-                before = now
-            rate = f"{1 / float(interval):g} Hz"
-            mean = sum(spent) / len(spent)
-            print(f"processor at {rate}, 64 layers: median {median(spent):.1f} %, mean {mean:.1f} % of a core")
-            keys = [terminal.key("?") for _ in range(20)]
-            print(f"key to screen at {rate}: median {median(keys) * 1000:.0f} ms, worst {max(keys) * 1000:.0f} ms")
+def _first(command: Sequence[str], words: Sequence[str]) -> float:
+    terminal = Terminal(command)
+    terminal.read(words)
+    took = time.monotonic() - terminal.began
+    terminal.end()
+    return took
+
+
+def bench_run(directory: Path, seconds: int) -> None:
+    """Attach at both rates, and read what it costs; the first 12 s are the start."""
+    for interval in (1.0, 0.5):
+        with Target(64, directory) as target:
+            terminal = Terminal((*KVSCOPE, "attach", str(target.ring), "--interval", str(interval)))
+            terminal.read(limit_s=STARTED_S)
+            rate = f"{1 / interval:g} Hz"
+            _tell_processor(f"processor at {rate}, 64 layers", _shares([terminal], seconds)[0])
+            for name, (key, least) in KEYS.items():
+                took = sorted(terminal.key(key, least) for _ in range(20))
+                print(
+                    f"key to screen at {rate}, {name}: median {median(took) * 1e3:.0f} ms, p95 {took[-2] * 1e3:.0f} ms"
+                )
             print(f"memory at {rate}: {terminal.memory_mb():.0f} MB")
             terminal.end()
-        for _ in range(4):
-            terminal = Terminal(["attach", str(target.ring)])
-            terminal.read(FRESH)
-            firsts.append(time.monotonic() - terminal.began)
-            terminal.end()
-        print(f"first frame: median {median(firsts):.2f} s, worst {max(firsts):.2f} s")
+    with Target(64, directory, PAST_S) as target:
+        time.sleep(5.0)
+        terminal = Terminal((*KVSCOPE, "attach", str(target.ring)))
+        terminal.read(limit_s=STARTED_S)
+        print(f"memory on a recorder with a long past: {terminal.memory_mb():.0f} MB")
+        terminal.end()
+
+
+def bench_beside(vllmstat: Path, seconds: int) -> None:
+    """Both read the same pages at the same rate at the same time."""
+    if not vllmstat.is_file():
+        print(f"beside vllmstat: left out, {vllmstat} is not there")
+        return
+    for interval in ("1", "0.5"):
+        with Pages(PAGES) as server:
+            both = [
+                Terminal((*KVSCOPE, "attach", server.url, "--interval", interval)),
+                Terminal((str(vllmstat), "--url", server.url, "--interval", interval)),
+            ]
+            for terminal in both:
+                terminal.read(limit_s=STARTED_S / 2)
+            spent = _shares(both, seconds)
+            for name, terminal, shares in zip(("kvscope", "vllmstat"), both, spent, strict=True):
+                _tell_processor(f"processor at {1 / float(interval):g} Hz on vLLM's page, {name}", shares)
+                print(f"  memory {terminal.memory_mb():.0f} MB")
+            print(f"  kvscope / vllmstat: {_mean(spent[0]) / max(_mean(spent[1]), 1e-9):.2f} by mean")
+            for terminal in both:
+                terminal.end()
+
+
+def _shares(terminals: Sequence[Terminal], seconds: int) -> list[list[float]]:
+    """Percent of a core of each, over stretches of 2 s."""
+    before, spent = [terminal.cpu_s() for terminal in terminals], [list[float]() for _ in terminals]
+    for _ in range(seconds // 2):
+        began = time.monotonic()
+        while (left := began + 2 - time.monotonic()) > 0:
+            for terminal in terminals:
+                terminal.read(limit_s=min(left, 0.1))
+        for at, terminal in enumerate(terminals):
+            now = terminal.cpu_s()
+            spent[at].append((now - before[at]) / (time.monotonic() - began) * 100)
+            before[at] = now
+    return spent
+
+
+def _mean(found: Sequence[float]) -> float:
+    return sum(found) / len(found)
+
+
+def _tell_processor(name: str, shares: Sequence[float]) -> None:
+    print(f"{name}: median {median(shares):.1f} %, mean {_mean(shares):.1f} % of a core")
 
 
 def views(count: int) -> list[View]:
@@ -158,14 +180,13 @@ async def bench_frame() -> None:
             spent = []
             for at, view in enumerate(views(40)):
                 shown = requests_view(view, at) if name == "requests" else view
-                began = time.process_time()
+                began = time.thread_time()
                 app.screen.receive(shown)  # type: ignore[attr-defined]
                 app.screen._compositor.render_update(full=False)
-                spent.append(time.process_time() - began)
+                spent.append(time.thread_time() - began)
                 await pilot.pause()
             assert plain(app)
-            worst = sorted(spent)[-3]
-            told = f"median {median(spent) * 1000:.1f} ms, p95 {worst * 1000:.1f} ms"
+            told = f"median {median(spent) * 1000:.1f} ms, p95 {sorted(spent)[-3] * 1000:.1f} ms"
             print(f"one frame, {name}, 128 layers, 512 requests: {told}")
 
 
@@ -178,10 +199,26 @@ def requests_view(view: View, at: int) -> View:
 
 def main() -> None:
     """Print one line a figure."""
-    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
-    asyncio.run(bench_frame())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--starts", type=int, default=9)
+    parser.add_argument("--only", default="first,run,beside,frame")
+    parser.add_argument("--beside", type=Path, metavar="VLLMSTAT")
+    given = parser.parse_args()
+    parts = given.only.split(",")
+    print(f"load of this machine, {os.cpu_count()} cores: {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as directory:
-        bench_terminal(Path(directory), seconds)
+        if "frame" in parts:
+            asyncio.run(bench_frame())
+        if "first" in parts:
+            bench_first(Path(directory), given.starts)
+        if "run" in parts:
+            bench_run(Path(directory), given.seconds)
+        if "beside" in parts and given.beside:
+            bench_beside(given.beside, given.seconds)
+        elif "beside" in parts:
+            print("beside vllmstat: left out, --beside names no vllmstat")
+    print(f"load at the end: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

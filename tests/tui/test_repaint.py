@@ -8,6 +8,8 @@ from kvscope.signals.reading import Reading
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.format import Steady, duration, quantity, signed, with_error
 from kvscope.tui.palette import RAMP_STEPS, ramp
+from kvscope.tui.poller import ViewReady
+from kvscope.tui.screens.help import HelpScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.widgets.canvas import Canvas
 from tests.tui.still import StillSession
@@ -34,6 +36,28 @@ async def test_only_cells_that_differ_are_painted_again() -> None:
         memory = replace(view.headlines[0], now=Reading(72.3 * 2**20, 0.4 * 2**20, "B"))
         main.receive(replace(view, now_s=view.now_s + 1, headlines=(memory, *view.headlines[1:])))
         assert painted() - before <= 16
+
+
+async def test_help_stands_before_the_screen_dimmed_and_does_not_dim_it_anew_at_every_view() -> None:
+    view = full_view()
+    app = KvscopeApp(StillSession(view), interval_s=60)
+    async with app.run_test(size=(160, 48)) as pilot:
+        app.poller.drain()
+        await pilot.pause()
+        top = app.screen._compositor.render_strips()[0]
+        await pilot.press("question_mark")
+        await pilot.pause()
+        behind = app.screen._compositor.render_strips()[0]
+        assert behind.text == top.text
+        assert [segment.style for segment in behind] != [segment.style for segment in top]
+        assert isinstance(app.screen, HelpScreen)
+        picture = app.screen._behind
+        app.on_view_ready(ViewReady(replace(view, now_s=view.now_s + 1)))
+        await pilot.pause()
+        assert app.screen._behind is picture
+        await pilot.resize_terminal(120, 36)
+        await pilot.pause()
+        assert app.screen._compositor.render_strips()[0].cell_length == 120
 
 
 def test_a_unit_stays_until_the_number_no_longer_fits() -> None:

@@ -7,13 +7,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from kvscope.tui.palette import BRIGHT, DIM
+from kvscope.tui.screens._dimmed import Dimmed
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Dimmed[bool]):
     """Dismisses with True on y only."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

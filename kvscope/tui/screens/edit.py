@@ -7,13 +7,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from kvscope.tui.palette import BRIGHT, DIM
+from kvscope.tui.screens._dimmed import Dimmed
 
 
-class EditScreen(ModalScreen[str | None]):
+class EditScreen(Dimmed[str | None]):
     """Dismisses with what was entered, None for no change. A number can also be a step: ``x2``, ``+50%``, ``-1``."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "No change")]

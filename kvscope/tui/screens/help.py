@@ -9,12 +9,12 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from kvscope.tui.palette import BAD, BRIGHT, DIM, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH
 from kvscope.tui.panels import numbered
 from kvscope.tui.screens import discover
+from kvscope.tui.screens._dimmed import Dimmed
 
 _VERDICTS = {
     "confirmed": "an experiment showed it",
@@ -26,7 +26,7 @@ _VERDICTS = {
 }
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dimmed[None]):
     """Closes on any of the keys that close things."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
