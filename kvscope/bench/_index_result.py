@@ -107,10 +107,10 @@ def _says(rows: Sequence[Mapping[str, Any]], shares: Sequence[Share]) -> Iterato
                 order: sum(both[order][part] for part in ("index", "gather", "attend"))
                 for order in ("memory", "random")
             }
-            yield (
-                f"{kernels}, {context} tokens: random order takes {took['random'] / took['memory']:.2f} times "
-                f"the order of memory ({took['memory']:.2f} → {took['random']:.2f} ms a layer)."
-            )
+            times = took["random"] / took["memory"]
+            cost = f"takes {times:.2f} times the order of memory" if times > 1 else "cost nothing that could be seen"
+            each = f"{took['memory']:.3g} → {took['random']:.3g} ms a layer"
+            yield f"{kernels}, {context} tokens: random order {cost} ({each})."
     for one in shares:
         where = f"{one.kernels}, {one.context} tokens" if one.context is not None else one.kernels
         yield f"{where}: index and gather are {one.reaching:.1%} of decode."

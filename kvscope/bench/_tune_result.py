@@ -55,15 +55,16 @@ def _table(found: Tuned, bar: float) -> Table:
 
 
 def _plot(found: Tuned, bar: float) -> Plot:
-    def line(name: str, cells: list[Tried]) -> Series:
+    def line(name: str, cells: list[Tried], joined: bool = True) -> Series:
         cells = sorted(cells, key=lambda cell: cell.bytes_per_token)
-        return Series(name, tuple(cell.bytes_per_token for cell in cells), tuple(cell.speed for cell in cells))
+        sizes = tuple(cell.bytes_per_token for cell in cells)
+        return Series(name, sizes, tuple(cell.speed for cell in cells), joined)
 
     good = [cell for cell in found.cells if passes(cell, found.full, bar)]
     front = [cell for cell in good if not any(_cheaper_and_faster(other, cell) for other in good)]
     lines = [line("not to be bettered within the bar", front)]
     if others := [cell for cell in found.cells if cell not in front]:
-        lines.append(line("others", others))
+        lines.append(line("others", others, joined=False))
     return Plot("Speed by bytes of a held token", "bytes a token", "tokens/s", "tokens/s", tuple(lines))
 
 

@@ -16,14 +16,14 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --dim: #9aa5b4; --line: #333c48; --page: #14181e;
   --band: #1c222b; --warn: #ffb380; --warnband: #33231a; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 60rem; padding: 2rem 1.25rem 4rem; background: var(--page); color: var(--ink);
+body { margin: 0 auto; max-width: 64rem; padding: 2rem 1.25rem 4rem; background: var(--page); color: var(--ink);
   font: 15px/1.55 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; } h2 { font-size: 1.05rem; margin: 2.25rem 0 .5rem; }
 .tags { color: var(--dim); margin: 0 0 1.5rem; } .tags span { margin-right: 1.25rem; white-space: nowrap; }
 .says { margin: .35rem 0; } .warns { margin: .6rem 0; padding: .6rem .9rem; border-left: 4px solid var(--warn);
   background: var(--warnband); color: var(--warn); }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { text-align: right; padding: .35rem .7rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { text-align: right; padding: .35rem .55rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { font-weight: 600; color: var(--dim); background: var(--band); } .word { text-align: left; }
 svg { width: 100%; height: auto; display: block; } svg text { font: 12px system-ui, sans-serif; fill: var(--dim); }
 svg .grid { stroke: var(--line); } svg .y { text-anchor: end; } svg .x, svg .label { text-anchor: middle; }
@@ -68,5 +68,9 @@ def _settings(result: Result) -> Iterator[str]:
     if result.settings:
         yield '<h2>Settings</h2><div class="scroll"><table>'
         for key, value in result.settings.items():
-            yield f'<tr><th class="word">{escape(key)}</th><td class="word">{escape(str(value))}</td></tr>'
+            yield f'<tr><th class="word">{escape(key)}</th><td class="word">{escape(_said(value))}</td></tr>'
         yield "</table></div>"
+
+
+def _said(value: object) -> str:
+    return (", ".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else str(value)

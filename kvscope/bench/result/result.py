@@ -28,11 +28,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a plot; ``ys`` None where nothing was measured."""
+    """One line of a plot; ``ys`` None where nothing was measured; not ``joined``: points that no line leads through."""
 
     name: str
     xs: tuple[float, ...]
     ys: tuple[float | None, ...]
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from kvscope.bench.result.result import Plot, Series
@@ -30,7 +30,7 @@ def svg(plot: Plot) -> str:
     parts = [
         f'<svg viewBox="0 0 {width} {HEIGHT}" role="img" aria-label="{escape(plot.title, quote=True)}">',
         *(_y_tick(tick, y_of(tick), plot.unit) for tick in ticks),
-        *(_x_tick(x, place[x]) for x in _thinned(xs, plot.even)),
+        *(_x_tick(x, place(x)) for x in (_thinned(xs) if plot.even else _round_between(xs))),
         f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}">{escape(plot.x)}</text>',
     ]
     for index, series in enumerate(plot.series):
@@ -60,16 +60,20 @@ class _Scale:
         return self._start + (value - self._low) * self._factor
 
 
-def _x_places(xs: Sequence[float], even: bool) -> dict[float, float]:
-    positions = [float(index) for index in range(len(xs))] if even else list(xs)
-    x_of = _Scale(positions[0], positions[-1] if len(xs) > 1 else positions[0] + 1, LEFT + 8, WIDTH - RIGHT - 8)
-    return {x: x_of(position) for x, position in zip(xs, positions, strict=True)}
+def _x_places(xs: Sequence[float], even: bool) -> Callable[[float], float]:
+    last = float(len(xs) - 1) if even else xs[-1]
+    first = 0.0 if even else xs[0]
+    x_of = _Scale(first, last if len(xs) > 1 else first + 1, LEFT + 8, WIDTH - RIGHT - 8)
+    return (lambda x: x_of(float(xs.index(x)))) if even else x_of
 
 
-def _thinned(xs: Sequence[float], even: bool) -> Sequence[float]:
-    most = 12 if even else 7
-    step = -(-len(xs) // most)
-    return xs[::step]
+def _thinned(xs: Sequence[float]) -> Sequence[float]:
+    return xs[:: -(-len(xs) // 12)]
+
+
+def _round_between(xs: Sequence[float]) -> Sequence[float]:
+    """Round numbers within what was measured; where there are none, its ends."""
+    return [tick for tick in nice_ticks(xs[0], xs[-1]) if xs[0] <= tick <= xs[-1]] or [xs[0], xs[-1]]
 
 
 def _y_tick(value: float, y: float, unit: str) -> str:
@@ -83,13 +87,14 @@ def _x_tick(value: float, x: float) -> str:
     return f'<text class="x" x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}">{value:g}</text>'
 
 
-def _line(series: Series, index: int, place: dict[float, float], y_of: _Scale, unit: str) -> Iterator[str]:
+def _line(series: Series, index: int, place: Callable[[float], float], y_of: _Scale, unit: str) -> Iterator[str]:
     colour = COLOURS[index % len(COLOURS)]
-    points = [(place[x], y_of(y), x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
+    points = [(place(x), y_of(y), x, y) for x, y in zip(series.xs, series.ys, strict=True) if y is not None]
     if not points:
         return
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
-    yield f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>'
+    if series.joined:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in points)
+        yield f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{path}"/>'
     for x, y, at, value in points:
         told = escape(f"{series.name}, {at:g}: {cell_text(float(value), unit)}")
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{told}</title></circle>'
