@@ -54,11 +54,9 @@ class Lab:
             return f"{name} is over: what it changed is back as it was"
         fault = faults.get(name)
         self._look()
-        before = (
-            {**self._before, **{k: v for k, v in self._now.items() if k in fault.knobs}}
-            if self._fault
-            else {k: v for k, v in self._now.items() if k in fault.knobs}
-        )
+        touched = {name: value for name, value in self._now.items() if name in fault.knobs}
+        # What another fault, still on, changed goes back to what was before that one.
+        before = {**touched, **self._before} if self._fault else touched
         self.change(fault.knobs, name.replace("_", "-"))
         self._fault, self._before = fault, before
         needs = f". Sized for an engine started with {' '.join(fault.options)}" if fault.flags else ""

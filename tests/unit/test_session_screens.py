@@ -110,6 +110,19 @@ def test_the_laboratory_remembers_what_was_and_puts_it_back() -> None:
     assert door.knobs["kernels"] == "block"
 
 
+def test_a_fault_on_top_of_another_gives_back_what_was_before_both() -> None:
+    door = Door()
+    door.knobs |= {"policy": "full", "hot_share": "0.3", "max_running": "7"}
+    before = dict(door.knobs)
+    lab = Lab(door, clock=lambda: 0.0)
+    lab.toggle("running_cap")
+    capped = door.knobs["max_running"]
+    lab.toggle("slow_selection")
+    assert len({"7", capped, door.knobs["max_running"]}) == 3, "both faults set this knob, each to a value of its own"
+    lab.toggle("slow_selection")
+    assert {name: door.knobs[name] for name in before} == before
+
+
 def test_without_a_door_the_laboratory_says_what_has_one() -> None:
     lab = Lab(None)
     assert isinstance(lab.knobs().rows, Missing)
