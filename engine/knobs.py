@@ -92,6 +92,13 @@ class Knobs:
             values[name] = _PARSE[type(getattr(self, name))](name, text)
         return replace(self, **values)  # type: ignore[arg-type]
 
+    @property
+    def operators(self) -> tuple[str, str]:
+        """Kernels that choose and kernels that read, by name: a policy that chooses nothing has one way to read."""
+        if not policies.get(self.policy).SPARSE:
+            return "dense", "dense"
+        return self.kernels if self.selector == "same" else self.selector, self.kernels
+
     def as_text(self) -> dict[str, str]:
         return {field.name: str(getattr(self, field.name)) for field in fields(self)}
 

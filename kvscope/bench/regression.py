@@ -109,7 +109,7 @@ def result_of(rows: Sequence[Mapping[str, Any]], a: Mapping[str, str], b: Mappin
         quantities=quantities,
         tables=(_table(rows),),
         says=said,
-        warns=tuple(faults),
+        warns=(*faults, *_nothing_compared(rows, exact)),
         extra={"rows": list(rows), "verdict": "fails" if faults else "passes"},
         failed=bool(faults),
     )
@@ -132,6 +132,22 @@ def faults_of(rows: Sequence[Mapping[str, Any]], exact: bool) -> list[str]:
         elif row["diverged"] > BAR * row["steps"]:
             faults.append(f"{place}: {row['diverged']} of {row['steps']} next tokens change")
     return faults
+
+
+def _nothing_compared(rows: Sequence[Mapping[str, Any]], exact: bool) -> list[str]:
+    """Say that both sides are one and the same, and what would make them differ; empty where they are not."""
+    kernels = {row["one_kernel"] for row in rows}
+    if not exact or "" in kernels:
+        return []
+    return [
+        f"Both sides run the same kernel, {', '.join(sorted(kernels))}, so nothing was compared. "
+        + (
+            "The policy full has no other, whatever kernels= says: add --set policy=combined, or another policy that "
+            "chooses what to read."
+            if kernels == {"dense"}
+            else "Give them different kernels=, selector= or policy=."
+        )
+    ]
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -34,7 +34,14 @@ def run(order: dict[str, Any], loaded: Loaded, tell: Callable[[str], None]) -> I
             for cell, side in zip(cells, ("a", "b"), strict=True)
         ]
         tell(f"{context} tokens: comparing")
-        yield {"context": context, "model": loaded.name, **compare(*heard)}
+        ran = [cell.settings.operators for cell in cells]
+        yield {"context": context, "model": loaded.name, "one_kernel": _one_kernel(order, ran), **compare(*heard)}
+
+
+def _one_kernel(order: dict[str, Any], ran: list[tuple[str, str]]) -> str:
+    """The kernels that both sides ran, where they are the same ones; nothing where they differ or one is spoilt."""
+    same = ran[0] == ran[1] and order["a"].get("wrong") == order["b"].get("wrong")
+    return "/".join(dict.fromkeys(ran[0])) if same else ""
 
 
 def _cell(order: dict[str, Any], side: str, context: int) -> Cell:

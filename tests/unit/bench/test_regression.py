@@ -18,6 +18,7 @@ SPARSE = {"policy": "block_sparse"}
 def row(**changes: Any) -> dict[str, Any]:
     start = {
         "context": 1024,
+        "one_kernel": "",
         "steps": 82,
         "scale": 3.0,
         "differs": {"p50": 1e-6, "p90": 2e-6, "p99": 3e-6, "p99.9": 3e-6, "p100": 4e-6},
@@ -54,6 +55,17 @@ def test_where_nobody_knows_the_answers_changed_tokens_count() -> None:
     unknown = {"checked": 0, "right_a": 0, "right_b": 0}
     assert not result_of([row(**unknown, diverged=1)], {}, SPARSE, "shipped").failed
     assert result_of([row(**unknown, diverged=2)], {}, SPARSE, "shipped").failed
+
+
+def test_one_kernel_on_both_sides_is_no_comparison_and_what_would_be_one_is_named() -> None:
+    (warning,) = result_of([row(one_kernel="dense")], GENERIC, BLOCK, "shipped").warns
+    assert warning.startswith("Both sides run the same kernel, dense, so nothing was compared.")
+    assert "--set policy=combined" in warning
+    (warning,) = result_of([row(one_kernel="block")], BLOCK, BLOCK, "shipped").warns
+    assert "the same kernel, block" in warning
+    assert "policy=combined" not in warning
+    assert not result_of([row()], GENERIC, BLOCK, "shipped").warns
+    assert not result_of([row(one_kernel="block")], BLOCK, {**BLOCK, "kept_share": "0.5"}, "shipped").warns
 
 
 @pytest.mark.parametrize(("beyond", "code"), [(0, 0), (5, 1)])

@@ -20,7 +20,7 @@ def shipped() -> Loaded:
     return open_model("shipped")
 
 
-def compared(shipped: Loaded, **b: str) -> Mapping[str, Any]:
+def compared(shipped: Loaded, shared: Mapping[str, str] = SHARED, **b: str) -> Mapping[str, Any]:
     order = {
         "task": "recall",
         "contexts": [256],
@@ -28,8 +28,8 @@ def compared(shipped: Loaded, **b: str) -> Mapping[str, Any]:
         "block": BLOCK,
         "documents": 1,
         "seed": 0,
-        "a": {**SHARED, "kernels": "block"},
-        "b": {**SHARED, **b},
+        "a": {**shared, "kernels": "block"},
+        "b": {**shared, **b},
     }
     return next(regression.run(order, shipped, lambda _: None))
 
@@ -38,10 +38,18 @@ def test_two_right_kernels_differ_by_rounding(shipped: Loaded) -> None:
     row = compared(shipped, kernels="generic")
     assert row["beyond"] == 0
     assert row["steps"] > BLOCK
+    assert row["one_kernel"] == ""
+
+
+def test_a_full_policy_runs_one_kernel_whatever_was_asked_for_and_the_row_says_so(shipped: Loaded) -> None:
+    row = compared(shipped, {}, kernels="generic")
+    assert row["one_kernel"] == "dense"
+    assert row["differs"]["p100"] == 0
 
 
 def test_a_scale_off_by_one_per_cent_is_seen_in_every_step(shipped: Loaded) -> None:
     row = compared(shipped, kernels="block", wrong="scale")
+    assert row["one_kernel"] == ""
     assert row["beyond"] > row["steps"] / 2
 
 
