@@ -10,6 +10,9 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain, repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +24,9 @@ from probes.catalog import metric_of
 from probes.sample import Labels, Sample
 
 T = TypeVar("T")
+_T = attrgetter("t")
+_SAMPLE = partial(tuple.__new__, Sample)
+"""Four values as a sample, without a call of Python code: an hour of 500 series has a million of them."""
 _SENSELESS = (ValueError, TypeError, KeyError, IndexError, OverflowError, ZeroDivisionError, struct.error, zlib.error)
 """What decoding raises on bytes that nobody wrote."""
 
@@ -48,6 +54,7 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage = ""
+        self._times: dict[bytes, list[float]] = {}
         self._db = _open(path)
         try:
             schema.check(self._db, path)
@@ -80,26 +87,26 @@ class Recording:
 
         The last value of a chunk is always there, and so are all values of finished requests.
         """
-        for generation in self._generations():
-            found: list[Sample] = []
-            for samples in self._whole(self._chunks(generation), self._unpacked):
-                if every > 1 and not _is_observation(samples[0].metric):
-                    samples = samples[:-1:every] + samples[-1:]
-                found += samples
-            yield from sorted(found, key=lambda sample: sample.t)
-        yield from self._waiting()
+        return chain.from_iterable(self.stretches(every))
 
-    def overview(self) -> Iterator[Sample]:
+    def stretches(self, every: int = 1) -> Iterator[list[Sample]]:
+        """As ``samples``, a generation at a time: who takes everything at once need not take it one by one."""
+
+        def thinned(number: int, *rest: Any) -> list[Sample]:
+            return self._unpacked(number, every if every > 1 and not self._is_observed(number) else 1, *rest)
+
+        for generation in self._generations():
+            yield self._in_order(generation, thinned)
+        yield list(self._waiting())
+
+    def overview(self) -> Iterator[list[Sample]]:
         """Yield about two samples per chunk: a counter's first and last value, a gauge's mean in the middle.
 
         Values of finished requests are all there: their quantiles could not be had from a summary.
         """
         for generation in self._generations():
-            found: list[Sample] = []
-            for samples in self._whole(self._chunks(generation), self._summary):
-                found += samples
-            yield from sorted(found, key=lambda sample: sample.t)
-        yield from self._waiting()
+            yield self._in_order(generation, self._summary)
+        yield list(self._waiting())
 
     def points(self, metric: str, labels: Labels = ()) -> Iterator[tuple[float, float]]:
         """Yield (time, value) of one series, oldest first; touches no other series."""
@@ -129,21 +136,43 @@ class Recording:
             generation,
         )
 
+    def _in_order(self, generation: int, made: Callable[..., list[Sample]]) -> list[Sample]:
+        """What ``made`` makes of each chunk of a generation, in time order."""
+        self._times.clear()
+        found = list(chain.from_iterable(self._whole(self._chunks(generation), made)))
+        found.sort(key=_T)
+        return found
+
     def _summary(
         self, number: int, start: float, end: float, n: int, first: float, last: float, total: float, *rest: Any
     ) -> list[Sample]:
         metric, labels = self._series[number]
         known = metric_of(metric)
-        if _is_observation(metric):
-            return self._unpacked(number, *rest)
+        if self._is_observed(number):
+            return self._unpacked(number, 1, *rest)
         if known is not None and known.kind == "gauge":
             return [Sample(metric, total / n, (start + end) / 2, labels)]
         return [Sample(metric, float(first), float(start), labels), Sample(metric, float(last), float(end), labels)]
 
-    def _unpacked(self, number: int, *rest: Any) -> list[Sample]:
+    def _unpacked(self, number: int, every: int, *rest: Any) -> list[Sample]:
+        """Every n-th value of a chunk, and its last."""
         metric, labels = self._series[number]
-        times, values = unpack_times(rest[-2]), unpack_values(rest[-1])
-        return [Sample(metric, value, t, labels) for t, value in zip(times, values, strict=True)]
+        # Chunks of a generation share their times: unpacked once, not once a series.
+        times = self._times.get(rest[-2])
+        if times is None:
+            times = self._times[rest[-2]] = unpack_times(rest[-2])
+        values = unpack_values(rest[-1])
+        if len(times) != len(values):
+            raise ValueError(f"{len(times)} times for {len(values)} values")
+        if every > 1:
+            times, values = times[:-1:every] + times[-1:], values[:-1:every] + values[-1:]
+        return list(map(_SAMPLE, zip(repeat(metric), values, times, repeat(labels))))
+
+    def _is_observed(self, number: int) -> bool:
+        """Whether each value is one finished request's (a histogram's parts are counters)."""
+        metric = self._series[number][0]
+        known = metric_of(metric)
+        return known is not None and known.kind == "observation" and known.name == metric
 
     def _waiting(self) -> Iterator[Sample]:
         for samples in self._whole(self._rows("SELECT data FROM ticks ORDER BY id"), self._tick):
@@ -176,12 +205,6 @@ class Recording:
         except _UNREADABLE as error:
             self.damage = self.damage or f"{self.path}: cut or damaged ({error}); what is whole was read"
         return found
-
-
-def _is_observation(metric: str) -> bool:
-    """Whether each value is one finished request's (a histogram's parts are counters)."""
-    known = metric_of(metric)
-    return known is not None and known.kind == "observation" and known.name == metric
 
 
 def read(path: Path) -> Iterator[Sample | RecordedMark]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +38,12 @@ class RecordingSource:
         self._notices: list[str] = []
         self._recording: Recording | None = None
         self._lines: JsonLines | None = None
-        self._skipped = 0
+        self._marks: list[RecordedMark] = []
+        self._stretches: Iterator[list[Sample]] = iter(())
         items = self._from_sqlite(speed) if _is_sqlite(path) else self._from_lines()
         self._pacer = Pacer(((item.t, item) for item in items), speed, clock)
-        if self._pacer.ended:
+        self._next = next(self._stretches, [])
+        if self._pacer.ended and not self._next and not self._marks:
             raise SourceError(self._damage() or f"{path}: a recording with nothing in it")
 
     def describe(self) -> Description:
@@ -54,8 +59,10 @@ class RecordingSource:
         )
 
     def poll(self) -> Poll:
-        samples: list[Sample] = []
-        marks: list[Mark] = []
+        samples, self._next = self._next, []
+        with _without_collector():
+            samples.extend(chain.from_iterable(self._stretches))
+        marks, self._marks = [Mark(mark.name, mark.t, mark.tags) for mark in self._marks], []
         for item in self._pacer.due():
             if isinstance(item, Sample):
                 samples.append(item)
@@ -78,14 +85,18 @@ class RecordingSource:
     def _from_sqlite(self, speed: float | None) -> Iterator[Item]:
         recording = self._recording = Recording(self._path)
         self._header: dict[str, Any] = recording.header
-        count = recording.count if speed is None else 0
+        if speed is not None:
+            return merged(recording.samples(), recording.marks)
+        count = recording.count
+        every = -(-count // _MOST_IN_FULL) or 1
         if count > _MOST_UNPACKED:
             self._notices.append(f"{count} values: read as summaries of up to {CHUNK_S:g} s, not one by one")
-            return merged(recording.overview(), recording.marks)
-        every = -(-count // _MOST_IN_FULL) or 1
-        if every > 1:
-            self._notices.append(f"{count} values: every {every}th of a series was read")
-        return merged(recording.samples(every), recording.marks)
+        elif every > 1:
+            self._notices.append(f"{count} values: one in {every} of a series was read")
+        # All at once needs no merging: samples and marks are told apart in a poll anyway.
+        self._marks = recording.marks
+        self._stretches = filter(None, recording.overview() if count > _MOST_UNPACKED else recording.stretches(every))
+        return iter(())
 
     def _from_lines(self) -> Iterator[Item]:
         self._lines = JsonLines(self._path)
@@ -114,6 +125,18 @@ class RecordingSource:
             for item in items:
                 last = item.t
                 yield item
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A million samples form no cycle, yet the garbage collector would look through all of them again and again."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def _is_sqlite(path: Path) -> bool:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_looking_for_a_recording_that_is_not_there_makes_no_file(tmp_path: Path)
 def test_the_overview_keeps_a_counters_ends_and_a_gauges_mean(tmp_path: Path) -> None:
     record(tmp_path / "r.db", ticks(901))
     recording = Recording(tmp_path / "r.db")
-    found = list(recording.overview())
+    found = list(chain.from_iterable(recording.overview()))
     recording.close()
     counter = [sample.value for sample in found if sample.metric == "tokens.generated"]
     gauge = [sample.value for sample in found if sample.metric == "kv.usage_ratio"]

@@ -54,10 +54,11 @@ def test_a_long_one_is_thinned_out_and_says_so(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(module, "_MOST_IN_FULL", 100)
     source = RecordingSource(path)
     poll = source.poll()
-    source.close()
     assert len(poll.samples) < 110
     assert poll.samples[-1].value == 249
-    assert "every 3th" in poll.notices[0]
+    assert "one in 3" in poll.notices[0]
+    assert source.poll().samples == []
+    source.close()
     monkeypatch.setattr(module, "_MOST_UNPACKED", 200)
     source = RecordingSource(path)
     poll = source.poll()
