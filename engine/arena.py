@@ -39,10 +39,13 @@ class Arena(Slabs):
         self._set_aside = split is not None
 
     def _borrowable(self, form: int) -> Ints:
-        free = self._owner == COMMON
+        return np.flatnonzero(self._free_for(form))
+
+    def _free_for(self, form: int) -> npt.NDArray[np.bool_]:
+        free: npt.NDArray[np.bool_] = self._owner == COMMON
         if self._set_aside:
             free &= (self._reserve == COMMON) | (self._reserve == form)
-        return np.flatnonzero(free)
+        return free
 
     def _room(self, form: int) -> int:
         """Free pages in slabs the form already holds."""
@@ -54,7 +57,7 @@ class Arena(Slabs):
 
     def free_pages(self, form: int) -> int:
         """How many pages `allocate` could still give this form."""
-        return self._room(form) + len(self._borrowable(form)) * self._per_slab[form]
+        return self._room(form) + int(np.count_nonzero(self._free_for(form))) * self._per_slab[form]
 
     def can_allocate(self, form: int, n: int) -> bool:
         return n <= self.free_pages(form)

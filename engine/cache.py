@@ -56,8 +56,10 @@ class KVCache(Pages):
         )
         self.blocks = Blocks(max_blocks)
         self.ref_counts = self.blocks.refs
-        self._page_sizes = np.zeros(self.page_counts.shape[1])
-        self._page_sizes[list(self.arena.page_bytes)] = list(self.arena.page_bytes.values())
+        # By form: bytes of a page, and how many of them are not keys and values.
+        self._page_sizes = np.zeros((self.page_counts.shape[1], 2), dtype=np.int64)
+        for code, form in self.forms.items():
+            self._page_sizes[code] = self.arena.page_bytes[code], form.overhead_bytes(geometry)
         self.representatives: Known = self._represent(max_blocks)
 
     def _represent(self, max_blocks: int) -> Known:
@@ -144,18 +146,27 @@ class KVCache(Pages):
         flat = (-1, shape.kv_heads, shape.head_dim)
         return k.reshape(flat)[:context_len], v.reshape(flat)[:context_len]
 
+    def weighed(self) -> tuple[list[float], int]:
+        """Resident bytes by layer, and how many of all layers' are overhead.
+
+        Resident are live pages of every form, representatives, and an even share of the live rows of all tables;
+        overhead is what of it is not keys and values: representatives, scales, tables.
+        """
+        pages, beside = self.page_counts @ self._page_sizes, self._beside_bytes()
+        share = beside / self.geometry.layers
+        sizes, scales = pages.T.tolist()
+        return [size + share for size in sizes], beside + sum(scales)
+
     def resident_bytes_by_layer(self) -> list[float]:
-        """Live pages of every form, representatives, and this layer's share of the live rows of all tables."""
-        beside = self._beside_bytes() / self.geometry.layers
-        return [size + beside for size in (self.page_counts @ self._page_sizes).tolist()]
+        """See `weighed`."""
+        return self.weighed()[0]
 
     def resident_bytes(self) -> int:
-        return round(sum(self.resident_bytes_by_layer()))
+        return round(sum(self.weighed()[0]))
 
     def overhead_bytes(self) -> int:
-        """The part of `resident_bytes` that is not keys and values: representatives, scales, tables."""
-        pages, shape = self.page_counts.sum(0), self.geometry
-        return self._beside_bytes() + sum(int(pages[code]) * f.overhead_bytes(shape) for code, f in self.forms.items())
+        """See `weighed`."""
+        return self.weighed()[1]
 
     def _beside_bytes(self) -> int:
         """Representatives and live table rows, all layers."""

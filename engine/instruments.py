@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import add
 from typing import TYPE_CHECKING
 
 from engine.forms.hot import CODE as HOT
@@ -19,47 +20,51 @@ if TYPE_CHECKING:
     from engine.request import Request
     from engine.scheduler import Plan
 
-METRICS = (
-    *("time.step", "time.idle", "time.decode", "time.host", "time.linear", "sparse.index_time", "time.gather"),
-    *("time.attend", "decompress.time", "tier.transfer_time", "time.sample", "time.prefill", "prefill.decompress_time"),
-    *("batch.steps", "batch.decode_steps", "batch.tokens_per_step", "batch.context_tokens"),
-    *("tokens.generated", "tokens.prompt", "tokens.prefilled", "tokens.recomputed"),
-    *("requests.finished", "requests.cancelled"),
+SPENT = (
+    *("time.step", "time.decode", "time.prefill", "prefill.decompress_time", "time.host", "time.linear"),
+    *("time.sample", "tier.transfer_time", "sparse.index_time", "time.gather", "time.attend", "decompress.time"),
+    *("batch.steps", "batch.decode_steps", "batch.mixed_steps", "tokens.prefilled"),
+)
+"""What every step adds to."""
+READ = ("sparse.entries_read", "sparse.entries_total", "tier.hot_accesses", "tier.cold_accesses")
+LAYER_READ = (
+    *("sparse.layer_entries_read", "sparse.layer_entries_total", "tier.layer_hot_accesses"),
+    "tier.layer_cold_accesses",
+)
+WORK = (
     *(
-        "prefix.queries",
-        "prefix.hits",
+        "batch.tokens_per_step",
+        "batch.context_tokens",
         "prefix.reusable",
-        "config.kv_bits",
-        "sched.running",
-        "sched.waiting",
-        "sched.deferred",
-        "sched.max_running",
+        "tokens.generated",
+        "tokens.prompt",
+        "tokens.recomputed",
+        "prefix.queries",
     ),
-    *("sched.preemptions", "sched.swaps", "sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps"),
-    *("sched.budget_bound_steps", "sched.audits", "batch.mixed_steps", "compile.events", "compile.time"),
-    *("kv.free_bytes", "kv.stranded_bytes", "kv.largest_free_run_bytes", "kv.unusable_failures"),
-    *(
-        "kv.used_blocks",
-        "kv.capacity_blocks",
-        "kv.resident_bytes",
-        "kv.overhead_bytes",
-        "kv.reserved_bytes",
-        "kv.assumed_bytes",
-    ),
+    *("prefix.hits", "sched.running", "sched.waiting", "sched.deferred", "sched.max_running", "sched.preemptions"),
+    *("sched.swaps", "sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps", "sched.budget_bound_steps"),
+    *("sched.audits", "compile.events", "compile.time", "requests.cancelled", "quality.tokens_checked"),
+    *("quality.tokens_right", "quality.later_tokens_checked", "quality.later_tokens_right"),
+)
+HELD = (
+    *("kv.resident_bytes", "kv.overhead_bytes", "kv.reserved_bytes", "kv.assumed_bytes"),
     *("kv.bytes_per_token_assumed", "kv.bytes_per_token_measured", "kv.usage_ratio", "kv.capacity_tokens"),
-    *("kv.used_tokens", "kv.entries", "kv.block_size", "cache.evictions", "sparse.kept_share_target"),
-    *("sparse.entries_read", "sparse.entries_total", "tier.hot_accesses", "tier.cold_accesses"),
-    *("tier.promotions", "tier.demotions", "tier.bytes_in", "tier.bytes_out", "tier.repromotions", "tier.refusals"),
-    *("tier.blocks_in", "tier.blocks_out", "tier.refetches", "tier.failures", "tier.prefetches", "tier.prefetch_hits"),
-    *("tier.load_time", "tier.store_time", "tier.stall_time", "tier.used_bytes", "tier.capacity_bytes"),
-    *("tier.link_limit", "quality.tokens_checked", "quality.tokens_right"),
-    *("quality.later_tokens_checked", "quality.later_tokens_right", "engine.config_epoch"),
-    *QUALITY,
+    *("kv.used_tokens", "kv.block_size", "sparse.kept_share_target", "kv.free_bytes", "kv.stranded_bytes"),
+    *("kv.unusable_failures", "kv.used_blocks", "kv.capacity_blocks"),
 )
-LAYER_METRICS = (
-    *("kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries", "sparse.layer_entries_read"),
-    *("sparse.layer_entries_total", "tier.layer_hot_accesses", "tier.layer_cold_accesses"),
+MOVES = (
+    *("tier.bytes_in", "tier.bytes_out", "tier.load_time", "tier.store_time", "tier.blocks_in", "tier.blocks_out"),
+    *("tier.refetches", "tier.failures", "tier.prefetches", "tier.prefetch_hits", "tier.stall_time"),
+    *("tier.promotions", "tier.demotions", "tier.refusals", "tier.repromotions", "cache.evictions"),
+    *("tier.used_bytes", "tier.capacity_bytes", "tier.link_limit"),
 )
+SELDOM = (
+    *("time.idle", "requests.finished", "config.kv_bits", "kv.entries", "kv.largest_free_run_bytes"),
+    "engine.config_epoch",
+)
+METRICS = (*QUALITY, *SELDOM, *HELD, *MOVES, *WORK, *SPENT, *READ)
+LAYER_METRICS = (*LAYER_READ, "kv.bytes_per_layer", "kv.hot_entries", "kv.cold_entries")
+"""In this order what every step writes follows each other, WORK to LAYER_READ: it is written at once."""
 REQUEST_COLUMNS = (
     *("t", "latency.ttft", "latency.tpot", "latency.e2e", "sched.queue_time", "latency.prefill_time"),
     *("latency.decode_time", "request.tokens_in", "request.tokens_out", "request.preemptions", "request.prefix_hits"),
@@ -72,18 +77,6 @@ RUN_EVERY, ENTRIES_EVERY = 3, 9
 """Readings of the pool between two searches for its longest free run, and two counts of its entries by form, which walk
 all live pages.
 """
-WORK = (
-    *("tokens.generated", "tokens.prompt", "tokens.recomputed", "prefix.queries", "prefix.hits"),
-    *("sched.running", "sched.waiting", "sched.deferred", "sched.max_running", "sched.preemptions", "sched.swaps"),
-    *("sched.swapped", "sched.kv_bound_steps", "sched.cap_bound_steps", "sched.budget_bound_steps", "sched.audits"),
-    *("compile.events", "compile.time", "requests.cancelled", "quality.tokens_checked", "quality.tokens_right"),
-    *("quality.later_tokens_checked", "quality.later_tokens_right"),
-)
-MOVES = (
-    *("tier.bytes_in", "tier.bytes_out", "tier.load_time", "tier.store_time", "tier.blocks_in", "tier.blocks_out"),
-    *("tier.refetches", "tier.failures", "tier.prefetches", "tier.prefetch_hits", "tier.stall_time"),
-    *("tier.promotions", "tier.demotions", "tier.refusals", "tier.repromotions", "cache.evictions"),
-)
 
 
 def columns(layers: int) -> list[str]:
@@ -96,20 +89,32 @@ class Instruments:
 
     def __init__(self, recorder: Recorder, histograms: Mapping[str, Histogram]) -> None:
         self.recorder, self.histograms = recorder, histograms
-        self._put_work, self._put_moves = recorder.setter(*WORK), recorder.setter(*MOVES)
-        self._steps = 0
+        names = recorder.columns
+        every_step = names[names.index(WORK[0]) : names.index("kv.bytes_per_layer[0]")]
+        self._put_step, self._put_held = recorder.setter(*every_step), recorder.setter(*HELD)
+        self._put_moves = recorder.setter(*MOVES)
+        self._sums = [0.0] * (len(every_step) - len(WORK))
+        self._nothing_read = (0,) * (len(self._sums) - len(SPENT))
+        self._steps = self._reusable = 0
+        self._context = 0.0
 
     def step(
         self, engine: Engine, plan: Plan, times: StepTimes, phases: Phases, attend: DecodeAttend | Traffics | None
     ) -> None:
         """Commit the row of the step that just ended."""
-        self._times(times, phases)
-        self._work(engine, plan)
+        prefilled = sum([end - start for _, start, end in plan.prefill])
+        decode = plan.decode
+        spent = (
+            *(times.step, times.step - times.prefill, times.prefill, times.prefill_decompress, times.host),
+            *(times.linear, times.sample, times.transfer + phases.transfer, phases.select, phases.gather),
+            *(phases.attend, phases.decompress, 1, bool(decode), bool(decode and prefilled), prefilled),
+        )
+        read = self._nothing_read if attend is None else _traffic(attend)
+        self._sums = list(map(add, self._sums, (*spent, *read)))
+        self._put_step(prefilled + len(decode), *self._work(engine, decode), *self._sums)
         if self._steps % MEMORY_EVERY == 0:
             self._memory(engine)
         self._steps += 1
-        if attend is not None:
-            self._traffic(attend)
         self.recorder.commit()
 
     def idle(self, seconds: float) -> None:
@@ -143,80 +148,48 @@ class Instruments:
         for name, histogram in self.histograms.items():
             histogram.observe(row[name])
 
-    def _times(self, times: StepTimes, phases: Phases) -> None:
-        add = self.recorder.add
-        add("time.step", times.step)
-        add("time.decode", times.step - times.prefill)
-        add("time.prefill", times.prefill)
-        add("prefill.decompress_time", times.prefill_decompress)
-        add("time.host", times.host)
-        add("time.linear", times.linear)
-        add("time.sample", times.sample)
-        add("tier.transfer_time", times.transfer + phases.transfer)
-        add("sparse.index_time", phases.select)
-        add("time.gather", phases.gather)
-        add("time.attend", phases.attend)
-        add("decompress.time", phases.decompress)
-
-    def _work(self, engine: Engine, plan: Plan) -> None:
-        add, put, scheduler = self.recorder.add, self.recorder.set, engine.scheduler
-        prefilled = sum(end - start for _, start, end in plan.prefill)
-        add("batch.steps", 1)
-        add("batch.decode_steps", bool(plan.decode))
-        add("batch.mixed_steps", bool(plan.decode and plan.prefill))
-        put("batch.tokens_per_step", prefilled + len(plan.decode))
-        if plan.decode:
-            put("batch.context_tokens", sum(request.length for request in plan.decode) / len(plan.decode))
-        add("tokens.prefilled", prefilled)
-        counts, waiting = scheduler.counts, scheduler.waiting
+    def _work(self, engine: Engine, decode: Sequence[Request]) -> Sequence[float]:
+        """Values of WORK from the second on."""
+        scheduler, counts, waiting = engine.scheduler, engine.scheduler.counts, engine.scheduler.waiting
+        if decode:
+            self._context = sum([request.length for request in decode]) / len(decode)
         if engine.knobs.prefix_cache == "on":
-            put("prefix.reusable", counts.prefix_reusable)
-        self._put_work(
-            *(engine.tokens_generated, counts.prefix_queries, counts.recomputed, counts.prefix_queries),
-            *(counts.prefix_hits, len(scheduler.running), len(waiting), scheduler.deferred, engine.knobs.max_running),
-            *(counts.preemptions, counts.swaps, sum([bool(request.block_table) for request in waiting])),
-            *(counts.kv_bound, counts.cap_bound, counts.budget_bound, counts.audits, *engine.compiles),
-            *(engine.cancelled, engine.tokens_checked, engine.tokens_right, engine.later_checked, engine.later_right),
+            self._reusable = counts.prefix_reusable
+        # Only a swap leaves a request that waits its blocks.
+        swapped = sum([bool(request.block_table) for request in waiting]) if counts.swaps else 0
+        return (
+            *(self._context, self._reusable, engine.tokens_generated, counts.prefix_queries, counts.recomputed),
+            *(counts.prefix_queries, counts.prefix_hits, len(scheduler.running), len(waiting), scheduler.deferred),
+            *(engine.knobs.max_running, counts.preemptions, counts.swaps, swapped, counts.kv_bound),
+            *(counts.cap_bound, counts.budget_bound, counts.audits, *engine.compiles, engine.cancelled),
+            *(engine.tokens_checked, engine.tokens_right, engine.later_checked, engine.later_right),
         )
 
     def _memory(self, engine: Engine) -> None:
+        """What the pool holds, what is free of it, and how much of that nobody could use for new tokens."""
         if isinstance(engine.judge, Quality):
             engine.judge.put(self.recorder)
-        put, cache, by_layer = self.recorder.set, engine.cache, engine.cache.resident_bytes_by_layer()
-        resident, held = sum(by_layer), cache.blocks.tokens
-        room, estimate = engine.scheduler.room(resident), engine.scheduler.admission
-        put("kv.resident_bytes", resident)
-        put("kv.overhead_bytes", cache.overhead_bytes())
-        put("kv.reserved_bytes", room.pool_bytes)
-        put("kv.assumed_bytes", estimate.assumed_bytes(room, held))
-        put("kv.bytes_per_token_assumed", estimate.bytes_per_token(room))
-        put("kv.bytes_per_token_measured", room.measured_bytes)
-        put("kv.usage_ratio", cache.arena.held_bytes / room.pool_bytes)
-        put("kv.capacity_tokens", room.pool_bytes / room.full_bytes)
-        put("kv.used_tokens", held)
-        put("kv.block_size", cache.geometry.block_tokens)
+        cache, arena, shape = engine.cache, engine.cache.arena, engine.cache.geometry
+        (by_layer, overhead), held = cache.weighed(), cache.blocks.tokens
+        resident, live = sum(by_layer), arena.live_bytes
+        room, estimate = engine.scheduler.room(resident, held), engine.scheduler.admission
+        self._put_held(
+            *(resident, overhead, room.pool_bytes, estimate.assumed_bytes(room, held), estimate.bytes_per_token(room)),
+            *(room.measured_bytes, arena.held_bytes / room.pool_bytes, room.pool_bytes / room.full_bytes, held),
+            *(shape.block_tokens, engine.knobs.kept_share if engine.residency.policy.SPARSE else 1.0),
+            *(arena.pool_bytes - live, arena.unusable_bytes(HOT), engine.scheduler.holdings.fragmented),
+            *(cache.blocks.live, room.total_blocks),
+        )
         self.recorder.set_layers("kv.bytes_per_layer", by_layer)
-        put("sparse.kept_share_target", engine.knobs.kept_share if engine.residency.policy.SPARSE else 1.0)
         self._moves(engine)
-        self._room(engine)
+        if self._steps % (MEMORY_EVERY * RUN_EVERY) == 0:
+            self.recorder.set("kv.largest_free_run_bytes", arena.longest_run(HOT) * shape.hot_page_bytes)
         if self._steps % (MEMORY_EVERY * ENTRIES_EVERY) == 0:
             self._entries(engine)
 
-    def _room(self, engine: Engine) -> None:
-        """What is free, and how much of it nobody could use for new tokens."""
-        put, cache, shape = self.recorder.set, engine.cache, engine.cache.geometry
-        block_bytes = shape.hot_page_bytes * shape.pages_per_block
-        put("kv.free_bytes", cache.arena.pool_bytes - cache.arena.live_bytes)
-        put("kv.stranded_bytes", cache.arena.unusable_bytes(HOT))
-        if self._steps % (MEMORY_EVERY * RUN_EVERY) == 0:
-            put("kv.largest_free_run_bytes", cache.arena.longest_run(HOT) * shape.hot_page_bytes)
-        put("kv.unusable_failures", engine.scheduler.holdings.fragmented)
-        put("kv.used_blocks", cache.blocks.live)
-        put("kv.capacity_blocks", cache.arena.pool_bytes // block_bytes)
-
     def _moves(self, engine: Engine) -> None:
         """Between full precision, cold form and host memory: bytes and seconds of both together, pages of the host."""
-        residency, put = engine.residency, self.recorder.set
+        residency = engine.residency
         counts, tier, host = residency.host_counts, residency.tier, residency.cache.host
         self._put_moves(
             *(residency.bytes_in + counts.bytes_in, residency.bytes_out + counts.bytes_out),
@@ -225,10 +198,9 @@ class Instruments:
             *(counts.prefetches, counts.prefetch_hits, counts.stall_s, residency.promotions, residency.demotions),
             *(residency.refused, engine.promoter.repromotions),
             residency.evictions + engine.scheduler.holdings.evictions,
+            *((host.live_bytes, host.pool_bytes) if host is not None else (0, 0)),
+            tier.link_mb_s * 1e6 if tier is not None else 0,
         )
-        put("tier.used_bytes", host.live_bytes if host is not None else 0)
-        put("tier.capacity_bytes", host.pool_bytes if host is not None else 0)
-        put("tier.link_limit", tier.link_mb_s * 1e6 if tier is not None else 0)
 
     def _entries(self, engine: Engine) -> None:
         entries = engine.cache.entries_by_layer()
@@ -240,13 +212,8 @@ class Instruments:
         bits = 8 * (form.page_bytes(shape) - form.overhead_bytes(shape))
         self.recorder.set("config.kv_bits", bits / (2 * shape.block_tokens * shape.head_dim))
 
-    def _traffic(self, attend: DecodeAttend | Traffics) -> None:
-        add, layers = self.recorder.add, len(attend.hot)
-        add("sparse.entries_read", sum(attend.read) / layers)
-        add("sparse.entries_total", sum(attend.total) / layers)
-        add("tier.hot_accesses", sum(attend.hot))
-        add("tier.cold_accesses", sum(attend.cold))
-        self.recorder.add_layers("sparse.layer_entries_read", attend.read)
-        self.recorder.add_layers("sparse.layer_entries_total", attend.total)
-        self.recorder.add_layers("tier.layer_hot_accesses", attend.hot)
-        self.recorder.add_layers("tier.layer_cold_accesses", attend.cold)
+
+def _traffic(attend: DecodeAttend | Traffics) -> Sequence[float]:
+    """Values of READ and, layer by layer, of LAYER_READ."""
+    read, total, hot, cold = attend.read, attend.total, attend.hot, attend.cold
+    return (sum(read) / len(read), sum(total) / len(total), sum(hot), sum(cold), *read, *total, *hot, *cold)

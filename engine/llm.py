@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -80,6 +80,7 @@ class Engine:
         self.later_right = self.later_checked = self.cancelled = 0
         self._next_id = 0
         self._kernels: dict[tuple[str, str], Kernels] = {}
+        self._capturing: list[Any] = []
         self.runner = runner_for(self)
 
     def take(self, cache: KVCache) -> None:
@@ -229,19 +230,18 @@ class Engine:
         """Graphs that kernels captured for shapes they had not met, and the seconds that took, since the start."""
         if self.runner is not None:
             return self.runner.compiles
-        made = self._kernels.values()
-        return sum(getattr(one, "compiles", 0) for one in made), sum(getattr(one, "compile_s", 0.0) for one in made)
+        made = self._capturing
+        return sum([one.compiles for one in made]), sum([one.compile_s for one in made])
 
     def _operators(self) -> Kernels:
         """What the knobs ask for; with ``selector`` one of them chooses and another reads."""
-        knobs = self.knobs
-        name = knobs.kernels if self.residency.policy.SPARSE else "dense"
-        selector = name if knobs.selector == "same" or name == "dense" else knobs.selector
+        selector, name = self.knobs.operators
         if (name, selector) not in self._kernels:
             made = kernels.get(name)
             if name != selector:
                 made = Paired(kernels.get(selector), made)
             self._kernels[name, selector] = made
+            self._capturing += [made] if hasattr(made, "compiles") else []
         return self._kernels[name, selector]
 
     def accept(self, requests: list[Request], chosen: list[int], logits: Tensor) -> None:

@@ -94,11 +94,11 @@ class Scheduler:
         self.counts.budget_bound += spend(plan, self.running, self.knobs, self._steps)
         return plan
 
-    def room(self, resident: float | None = None) -> Room:
-        """The pool as admission sees it; ``resident``: the bytes of KV held, where they were just added up."""
+    def room(self, resident: float | None = None, held: int | None = None) -> Room:
+        """The pool as admission sees it; ``resident``, ``held``: KV bytes and tokens, where they were just added up."""
         shape, pool_bytes = self.cache.geometry, self.cache.arena.pool_bytes
         block_bytes = shape.hot_page_bytes * shape.pages_per_block
-        held = self.cache.blocks.tokens
+        held = self.cache.blocks.tokens if held is None else held
         resident = self.cache.resident_bytes() if resident is None else resident
         return Room(
             pool_bytes=pool_bytes,

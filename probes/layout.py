@@ -14,6 +14,8 @@ MAGIC = b"KVSCOPE\x01"
 SUPERBLOCK = struct.Struct("<8sIIQQQdQ")
 """magic, layout version, header bytes, rows ever written to each ring, heartbeat (monotonic s), closed."""
 HEADS_OFFSET = 16
+HEADS = struct.Struct("<QQQd")
+"""Rows ever written to each ring and the heartbeat, as they follow each other in the superblock."""
 HEARTBEAT_OFFSET = 40
 CLOSED_OFFSET = 48
 HEADER_OFFSET = 64

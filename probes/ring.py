@@ -6,12 +6,15 @@ carries the anchor that turns them into wall time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import struct
+import sys
 import time
 import zlib
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,11 @@ from probes.layout import (
     CLOSED_OFFSET,
     EVENT_BYTES,
     HEADER_OFFSET,
+    HEADS,
     HEADS_OFFSET,
-    HEARTBEAT_OFFSET,
     LAYOUT_VERSION,
     MAGIC,
+    PAGE,
     RING_NAMES,
     ROW_HEAD,
     SUPERBLOCK,
@@ -36,6 +40,10 @@ _DEFAULT_STEP_BYTES = 24 << 20
 _MAX_STEP_ROWS = 65_536
 _REQUEST_ROWS = 4096
 _EVENT_ROWS = 512
+_REACH = 64 * PAGE
+_AS_STORED = sys.byteorder == "little"
+_POPULATE_WRITE = 23
+"""Linux' MADV_POPULATE_WRITE, which the module mmap does not name."""
 
 
 def ring_path(pid: int, start_ticks: int, directory: Path) -> Path:
@@ -72,25 +80,28 @@ class RingWriter:
             "columns": list(step_columns),
             "request_columns": list(request_columns),
         }
-        self._shapes = _shapes([packer.size for packer in self._packers], full, step_bytes)
-        self._map = _create(self.path, full, self._shapes)
+        shapes = _shapes([packer.size for packer in self._packers], full, step_bytes)
+        self._places = [(shape.offset, shape.row_bytes, shape.capacity) for shape in shapes]
+        self._map = _create(self.path, full, shapes)
         self._heads = [0, 0, 0]
-        self._head_packer = struct.Struct("<Q")
-        self._beat_packer = struct.Struct("<d")
+        self._ready = (0, 0)
 
     def write_step(self, values: Sequence[float]) -> None:
-        """Append one step row (one value per step column)."""
-        self._append(0, self._packers[0].pack(*values))
+        """Append one step row (one value per step column); an array, which is of doubles, is copied as it stands."""
+        packer = self._packers[0]
+        payload = values if type(values) is array and _AS_STORED else packer.pack(*values)
+        assert 8 * len(values) == packer.size, f"a row of {len(values)} values, expected {packer.size // 8}"
+        self._append(0, payload, packer.size)
 
     def write_request(self, values: Sequence[float]) -> None:
         """Append one finished-request row."""
-        self._append(1, self._packers[1].pack(*values))
+        self._append(1, self._packers[1].pack(*values), self._packers[1].size)
 
     def write_event(self, event: Mapping[str, Any]) -> None:
         """Append one event; ``t`` (monotonic s) is added. An event longer than a row is refused (our own invariant)."""
         payload = json.dumps({"t": time.monotonic(), **event}, separators=(",", ":")).encode()
         assert len(payload) <= EVENT_BYTES - ROW_HEAD.size, f"event of {len(payload)} bytes does not fit a row"
-        self._append(2, payload)
+        self._append(2, payload, len(payload))
 
     def close(self) -> None:
         """Mark the recorder as ended in good order and let go of the file, which stays."""
@@ -98,14 +109,26 @@ class RingWriter:
             struct.pack_into("<Q", self._map, CLOSED_OFFSET, 1)
             self._map.close()
 
-    def _append(self, ring: int, payload: bytes) -> None:
-        head = self._heads[ring] + 1
-        at = self._shapes[ring].row_offset(head)
-        row = ROW_HEAD.pack(head, zlib.crc32(payload), len(payload)) + payload
-        self._map[at : at + len(row)] = row
-        self._heads[ring] = head
-        self._head_packer.pack_into(self._map, HEADS_OFFSET + 8 * ring, head)
-        self._beat_packer.pack_into(self._map, HEARTBEAT_OFFSET, time.monotonic())
+    def _append(self, ring: int, payload: Any, size: int) -> None:
+        """``payload`` is anything that lends its memory: ``size`` bytes."""
+        mapped, heads, (offset, row_bytes, capacity) = self._map, self._heads, self._places[ring]
+        at = offset + heads[ring] % capacity * row_bytes
+        if ring == 0 and not self._ready[0] <= at < self._ready[1]:
+            self._reach(at)
+        head = heads[ring] + 1
+        ROW_HEAD.pack_into(mapped, at, head, zlib.crc32(payload), size)
+        mapped[at + ROW_HEAD.size : at + ROW_HEAD.size + size] = payload
+        heads[ring] = head
+        HEADS.pack_into(mapped, HEADS_OFFSET, *heads, time.monotonic())
+
+    def _reach(self, at: int) -> None:
+        """Have the next pages of step rows at hand; met one by one, between two steps, each costs ten times as much."""
+        (offset, row_bytes, capacity), start = self._places[0], at // PAGE * PAGE
+        length = min(_REACH, align(offset + row_bytes * capacity) - start)
+        # The last row that begins there may end beyond, on a page that is then met alone.
+        self._ready = (start, start + length)
+        with contextlib.suppress(OSError):  # A kernel before 5.14 has no such advice.
+            self._map.madvise(_POPULATE_WRITE, start, length)
 
 
 def _shapes(payloads: list[int], header: Mapping[str, Any], step_bytes: int) -> list[RingShape]:
