@@ -36,7 +36,8 @@ class CompressedCache:
         config, weight = model.config, model.embed.weight
         self.last_layer = config.layers - 1
         self.compression = compression
-        shape = (config.layers, rows, capacity, config.kv_heads, config.head_dim)
+        # Tokens of a head follow each other: a product reads them where they lie, and nothing is copied for it.
+        shape = (config.layers, rows, config.kv_heads, capacity, config.head_dim)
         self.keys = torch.zeros(shape, device=weight.device)
         self.values = torch.zeros(shape, device=weight.device)
         self.filled = 0
@@ -48,35 +49,34 @@ class CompressedCache:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = self.keys.shape[1]
-        queries, k, v = (x.reshape(rows, -1, *x.shape[1:]) for x in (q, k, v))
-        end = self.filled + k.shape[1]
-        self.keys[layer, :, self.filled : end] = quantised(k, self.compression.bits)
-        self.values[layer, :, self.filled : end] = quantised(v, self.compression.bits)
+        queries, k, v = (x.reshape(rows, -1, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
+        end = self.filled + k.shape[2]
+        self.keys[layer, :, :, self.filled : end] = quantised(k, self.compression.bits)
+        self.values[layer, :, :, self.filled : end] = quantised(v, self.compression.bits)
         attend = self._attend if self.filled else self._prefill
-        mixed = attend(queries, self.keys[layer, :, :end], self.values[layer, :, :end])
+        mixed = attend(queries, self.keys[layer, :, :, :end], self.values[layer, :, :, :end])
         if layer == self.last_layer:
             self.filled = end
-        return mixed.flatten(0, 1)
+        return mixed.transpose(1, 2).flatten(0, 1)
 
     def _prefill(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """The first tokens read one another causally; shapes as in `_attend`."""
-        group = q.shape[2] // k.shape[2]
-        k, v = (x.repeat_interleave(group, 2).transpose(1, 2) for x in (k, v))
-        return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=True).transpose(1, 2)
+        k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q [rows, new, q_heads, d], k and v [rows, end, kv_heads, d] -> [rows, new, q_heads, d]."""
-        new, end = q.shape[1], k.shape[1]
-        q = q.reshape(*q.shape[:2], k.shape[2], -1, q.shape[-1]) * q.shape[-1] ** -0.5
-        scores = torch.einsum("rnhgd,rthd->rhgnt", q, k)
+        """q [rows, q_heads, new, d], k and v [rows, kv_heads, end, d] -> [rows, q_heads, new, d]."""
+        (rows, heads, end, dim), new = k.shape, q.shape[2]
+        q = q.reshape(rows, heads, -1, dim) * dim**-0.5
+        scores = (q @ k.transpose(-1, -2)).view(rows, heads, -1, new, end)
         if new > 1:
             future = torch.ones(new, end, dtype=torch.bool, device=q.device).triu(1 + end - new)
             scores.masked_fill_(future, float("-inf"))
         elif self.compression.kept_share is not None:
-            skipped = ~selected(q[:, 0], k, self.compression.kept_share)
+            skipped = ~selected(q, k, self.compression.kept_share)
             scores.masked_fill_(skipped[:, :, None, None], float("-inf"))
-        mixed: Tensor = torch.einsum("rhgnt,rthd->rnhgd", scores.softmax(-1), v).flatten(2, 3)
-        return mixed
+        mixed: Tensor = scores.softmax(-1).flatten(2, 3) @ v
+        return mixed.view(rows, -1, new, dim)
 
 
 def quantised(rows: Tensor, bits: int | None) -> Tensor:
@@ -91,15 +91,15 @@ def quantised(rows: Tensor, bits: int | None) -> Tensor:
 def selected(q: Tensor, k: Tensor, kept_share: float) -> Tensor:
     """Which of T tokens one decode step reads: the sink, the recent window and the best blocks, kept_share in all.
 
-    q [rows, kv_heads, group, d], k [rows, T, kv_heads, d] -> bool [rows, kv_heads, T]. A block scores the upper
+    q [rows, kv_heads, group, d], k [rows, kv_heads, T, d] -> bool [rows, kv_heads, T]. A block scores the upper
     bound of q . k over its sub-blocks' per-channel ranges (Quest), the highest of its sub-blocks and of the group.
     """
-    tokens = k.shape[1]
-    blocks = -(-tokens // BLOCK)
-    padding = k[:, -1:].expand(-1, blocks * BLOCK - tokens, -1, -1)
-    parts = torch.cat((k, padding), 1).reshape(len(k), -1, SUB_BLOCK, *k.shape[2:])
-    low, high = parts.amin(2), parts.amax(2)
-    bound = torch.einsum("rhgd,rshd->rhgs", q.clamp_min(0), high) + torch.einsum("rhgd,rshd->rhgs", q.clamp_max(0), low)
+    tokens = k.shape[2]
+    blocks, whole = -(-tokens // BLOCK), tokens // BLOCK * BLOCK
+    rest = torch.cat((k[:, :, whole:], k[:, :, -1:].expand(-1, -1, blocks * BLOCK - tokens, -1)), 2)
+    parts = [part.unflatten(2, (-1, SUB_BLOCK)) for part in (k[:, :, :whole], rest)]  # type: ignore[no-untyped-call]
+    low, high = (torch.cat([bound(part, 3) for part in parts], 2) for bound in (torch.amin, torch.amax))
+    bound = q.clamp_min(0) @ high.transpose(-1, -2) + q.clamp_max(0) @ low.transpose(-1, -2)
     score = bound.reshape(*bound.shape[:3], blocks, BLOCK // SUB_BLOCK).amax((-1, 2))
     score[..., : SINK // BLOCK] = float("inf")
     score[..., (tokens - RECENT) // BLOCK :] = float("inf")
