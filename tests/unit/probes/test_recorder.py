@@ -24,6 +24,18 @@ def test_counters_grow_and_gauges_hold() -> None:
     assert sink.steps[0][0] <= sink.steps[1][0]
 
 
+def test_columns_that_follow_each_other_are_set_at_once_and_others_refused() -> None:
+    sink = ListSink()
+    recorder = Recorder(sink, step_columns(["time.step", "time.idle", "sched.running", "sched.waiting"], [], 0), [])
+    put = recorder.setter("time.idle", "sched.running")
+    recorder.set("sched.waiting", 3)
+    put(0.5, True)
+    recorder.commit()
+    assert sink.steps[0][1:] == [0.0, 0.5, 1.0, 3.0]
+    with pytest.raises(AssertionError, match="do not follow"):
+        recorder.setter("time.step", "sched.running")
+
+
 def test_a_column_outside_the_catalogue_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match=r"time\.nonsense"):
         step_columns(["time.nonsense"], [], layers=1)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import struct
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,31 @@ def test_a_full_ring_keeps_the_newest_rows(tmp_path: Path) -> None:
     rows = RingReader(writer.path).steps()
     assert len(rows) == 1024
     assert rows[-1][1][0] == 1499.0
+
+
+def test_an_array_is_written_as_a_list_is_and_only_with_a_value_a_column(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    values = [1.0, 0.1, float("nan"), -2.5e300]
+    writer.write_step(values)
+    writer.write_step(array("d", values))
+    one, other = (struct.pack("4d", *row) for _, row in RingReader(writer.path).steps())
+    assert one == other
+    for wrong in ([1.0], array("d", [1.0] * 5)):
+        with pytest.raises((AssertionError, struct.error)):
+            writer.write_step(wrong)
+    assert len(RingReader(writer.path).steps()) == 2
+
+
+@pytest.mark.parametrize("advice", [23, 0x7FFF], ids=["pages reached ahead", "a kernel without that advice"])
+def test_rows_over_many_pages_and_a_second_lap_are_all_there(
+    advice: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probes.ring._POPULATE_WRITE", advice)
+    writer = writer_in(tmp_path, step_bytes=48 * 20_000)
+    for step in range(25_000):
+        writer.write_step(array("d", [float(step), 0.0, 0.0, 0.0]))
+    rows = [values[0] for _, values in RingReader(writer.path).steps()]
+    assert rows == [float(step) for step in range(5_000, 25_000)]
 
 
 def test_a_torn_row_is_skipped_and_counted(tmp_path: Path) -> None:
