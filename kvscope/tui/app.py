@@ -172,7 +172,8 @@ class KvscopeApp(Navigating):
         if terminal.present():
             self.set_interval(_LOOK_FOR_TERMINAL_S, self._leave_without_terminal)
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
-        self.set_timer(_SETTLED_S, _settle)
+        if not self.is_headless:
+            self.set_timer(_SETTLED_S, _settle)
 
     def _leave_without_terminal(self) -> None:
         """A hang-up that never reached this process (it was stopped, or started by nohup) still ends it."""
@@ -228,8 +229,12 @@ class KvscopeApp(Navigating):
 
 
 def _settle() -> None:
-    """Collect garbage again, but never look through what the start made: a whole collection would hold a key up."""
+    """Collect garbage again, but never look through what the start made: a whole collection would hold a key up.
+
+    A closed screen is a megabyte of it in circles, so whole collections, which are short now, come more often.
+    """
     gc.freeze()
+    gc.set_threshold(700, 10, 2)
     gc.enable()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from textual._styles_cache import StylesCache
+from textual.await_complete import AwaitComplete
+
 from kvscope.tui import saving
 from kvscope.tui.ordering import Ordering
 from kvscope.tui.panels.findings import FindingsPanel
@@ -12,6 +15,12 @@ from kvscope.tui.screens.main import MainScreen
 
 class Navigating(Ordering):
     """One screen of its own data lies over the overview at a time; the session computes for the one that is open."""
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close a screen, and let go of what was painted of it: the toolkit keeps the rows of a thousand widgets."""
+        closing = super().pop_screen()
+        self.call_later(lambda: StylesCache.get_inner_outer.cache_clear())
+        return closing
 
     def on_findings_panel_opened(self, message: FindingsPanel.Opened) -> None:
         """Enter on a finding."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
+
+from textual._styles_cache import StylesCache
 
 from kvscope.signals.reading import Reading
 from kvscope.tui.app import KvscopeApp
@@ -58,6 +61,19 @@ async def test_help_stands_before_the_screen_dimmed_and_does_not_dim_it_anew_at_
         await pilot.resize_terminal(120, 36)
         await pilot.pause()
         assert app.screen._compositor.render_strips()[0].cell_length == 120
+
+
+async def test_a_closed_screen_leaves_nothing_of_what_was_painted_behind() -> None:
+    app = KvscopeApp(StillSession(full_view()), interval_s=60)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.poller.drain()
+        kept = []
+        for _ in range(3):
+            await pilot.press("L", "L")
+            await pilot.pause()
+            gc.collect()
+            kept.append(sum(isinstance(one, StylesCache) for one in gc.get_objects()))
+        assert kept[0] == kept[1] == kept[2] > 0
 
 
 def test_a_unit_stays_until_the_number_no_longer_fits() -> None:
