@@ -4,7 +4,8 @@ The bound is the whole cost of the cause; expected is what the rule's experiment
 
 - ``remove_share`` reads a share s of the time: at most 1 / (1 − s). A part k of it stays: ``keeps`` of it; or ``keeps``
   of the share named ``part``, the rest of s goes; or what is not done in ``vain``. Expected is 1 / (1 − s (1 − k)), or
-  less where a baseline's share b says so: (1 − b) / (1 − s).
+  less where a baseline's share b says so: (1 − b) / (1 − s). A share that the experiment ``touches`` as well, as
+  another kernel replaces attention along with the gathering, may go too: it is in the bound, and not expected.
 - ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist;
   where ``part`` is the share of the pool in use, 1 / part at most.
 - ``grow_batch`` reads the share h of a step that a larger batch does not lengthen. A batch n times larger takes
@@ -44,11 +45,12 @@ def estimate(rule: GainRule, pair: Pair) -> Gain | None:
 
 def _remove_share(value: float, rule: GainRule, pair: Pair) -> Bounds:
     share = _clipped(value)
-    bound = 1 / (1 - share)
+    touched = pair.now(rule.touches) if rule.touches else None
+    bound = 1 / (1 - _clipped(share + (touched.value if isinstance(touched, Reading) else 0.0)))
     before, stays = pair.before(rule.reads), _stays(share, rule, pair)
     expected = [1 / (1 - share + stays)] if stays is not None else []
     if isinstance(before, Reading):
-        expected.append((1 - _clipped(before.value)) * bound)
+        expected.append((1 - _clipped(before.value)) / (1 - share))
     return (max(1.0, min(expected)) if expected else None), bound
 
 

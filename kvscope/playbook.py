@@ -134,7 +134,7 @@ def _gain(top: Authored) -> GainRule | None:
     if block is None:
         return None
     block.only(
-        ("kind", "reads", "of", "keeps", "part", "vain", "grows", "times", "apart", "falls", "rises"),
+        ("kind", "reads", "of", "keeps", "part", "vain", "grows", "times", "apart", "touches", "falls", "rises"),
         ("kind", "reads", "of"),
     )
     kind = cast(GainKind, block.choice("kind", get_args(GainKind)))
@@ -148,11 +148,11 @@ def _gain(top: Authored) -> GainRule | None:
         shows = _signal(block, "falls"), "down"
     elif "rises" in block:
         shows = _signal(block, "rises"), "up"
-    part, vain, grows, apart = (
-        _signal(block, key) if key in block else "" for key in ("part", "vain", "grows", "apart")
+    part, vain, grows, apart, touches = (
+        _signal(block, key) if key in block else "" for key in ("part", "vain", "grows", "apart", "touches")
     )
     reads = _signal(block, "reads")
-    return GainRule(kind, reads, block.text("of"), keeps.size, *shows, part, vain, grows, _times(block), apart)
+    return GainRule(kind, reads, block.text("of"), keeps.size, *shows, part, vain, grows, _times(block), apart, touches)
 
 
 def _times(block: Authored) -> float:

@@ -49,6 +49,7 @@ def build() -> Schema:
                 grows=signal,
                 times={"pattern": r"^x?[0-9.]+$"},
                 apart=signal,
+                touches=signal,
                 falls=signal,
                 rises=signal,
             ),

@@ -56,7 +56,8 @@ class GainRule:
     ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1; ``part`` the share it is
     taken of, where not all of what is read; ``vain`` the ratio of the cost that is paid for nothing, and goes. A batch
     ``grows`` by that signal, ``times`` at most by the experiment (0: no limit), and ``apart`` is the share of time that
-    it leaves as it is. ``shows`` is the signal by which the gain can be measured afterwards, which gets ``better`` by
+    it leaves as it is. ``touches`` is a share beside the cause's that the experiment replaces too, so that the bound
+    reaches it. ``shows`` is the signal by which the gain can be measured afterwards, which gets ``better`` by
     going up or down; empty where none is that gain.
     """
 
@@ -71,6 +72,7 @@ class GainRule:
     grows: str = ""
     times: float = 0.0
     apart: str = ""
+    touches: str = ""
 
 
 @dataclass(frozen=True, slots=True)

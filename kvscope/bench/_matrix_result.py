@@ -83,11 +83,7 @@ def _share(name: str, runs: Sequence[Outcome], holds: Callable[[Outcome], bool],
 
 def _fault_quantities(faults: Sequence[Outcome]) -> Iterable[Told]:
     """Over the runs whose fault came about: a setting that changed nothing has no cause to be named."""
-    absent = [one for one in faults if one.untrue]
-    if absent:
-        named = sum(map(right, absent))
-        says = f"Left out, as the engine's counters do not show the fault: {len(absent)} ({named} of them named)."
-        yield says, Quantity("absent", float(len(absent)), "")
+    yield from _left_out(faults, "absent", "the engine's counters do not show the fault")
     real = [one for one in faults if not one.untrue]
     for level in dict.fromkeys(map(_severity, real)):
         runs = [one for one in real if _severity(one) == level]
@@ -97,8 +93,18 @@ def _fault_quantities(faults: Sequence[Outcome]) -> Iterable[Told]:
         yield from _share(f"wrong_{level}", runs, wrong, f"Another cause first, {level}", "lower")
 
 
+def _left_out(runs: Sequence[Outcome], name: str, why: str) -> Iterable[Told]:
+    absent = [one for one in runs if one.untrue]
+    if absent:
+        named = sum(bool(one.said) and (right(one) or not one.expected) for one in absent)
+        says = f"Left out, as {why}: {len(absent)} ({named} of them named)."
+        yield says, Quantity(name, float(len(absent)), "")
+
+
 def _control_quantities(outcomes: Sequence[Outcome]) -> Iterable[Told]:
-    healthy = [one for one in outcomes if one.kind == "healthy"]
+    controls = [one for one in outcomes if one.kind == "healthy"]
+    yield from _left_out(controls, "unwell", "the engine's counters do not show a healthy run")
+    healthy = [one for one in outcomes if one.kind == "healthy" and not one.untrue]
     yield from _share("false_alarms", healthy, lambda one: bool(one.named), "Healthy runs with an alarm", "lower")
     pairs = [one for one in outcomes if one.kind == "pairs"]
     real = [one for one in pairs if not one.untrue]
@@ -157,7 +163,7 @@ def _gains(tried: Sequence[dict[str, Any]]) -> Table:
 
 def _warns(outcomes: Sequence[Outcome]) -> Iterable[str]:
     for one in outcomes:
-        if one.kind == "healthy" and one.named:
+        if one.kind == "healthy" and one.named and not one.untrue:
             yield f"{one.label}, seed {one.seed}: false alarm {', '.join(named['id'] for named in one.named)}."
         elif one.kind == "faults" and one.said and not right(one) and not one.untrue:
             yield f"{one.label}, seed {one.seed}: {one.expected[0]} expected, {one.said} said."

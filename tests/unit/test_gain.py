@@ -46,6 +46,14 @@ def test_what_stays_is_a_part_of_one_phase_where_the_others_vanish() -> None:
     assert found.bound == pytest.approx(2.5)
 
 
+def test_what_the_experiment_replaces_too_is_in_the_bound_and_not_expected() -> None:
+    slow = State(shares={"index": 0.2, "gather": 0.4, "attend": 0.2})
+    found = gain("remove_share", "access_share", slow, part="index_share", keeps=0.5, touches="attend_share")
+    assert found is not None
+    assert found.expected == pytest.approx(2.0)
+    assert found.bound == pytest.approx(5.0)
+
+
 def test_what_is_done_in_vain_goes_and_the_rest_stays() -> None:
     # A ratio that the stream has stands for the share of moves that come back.
     found = gain("remove_share", "access_share", State(shares={"gather": 0.5}, hit=0.8), vain="sparse_hit_rate")
