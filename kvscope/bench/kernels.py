@@ -142,7 +142,8 @@ def result_of(found: Mapping[tuple[int, str], Measures], options: argparse.Names
         tables=(_table(found, gains),),
         plots=(Plot("Typical decode step (ITL p50)", "tokens of context", "ITL", "s", series, even=True),),
         says=tuple(
-            f"At {n} tokens a decode step is {gain:+.0%} faster with block kernels." for n, gain in gains.items()
+            f"At {n} tokens a decode step is {abs(gain):.0%} {'faster' if gain >= 0 else 'slower'} with block kernels."
+            for n, gain in gains.items()
         ),
         warns=(warn,) if last < ENOUGH else (),
     )
