@@ -15,8 +15,8 @@ from probes.sample import Labels, Sample
 STEP_GAP_S = 0.05
 LAYER_GAP_S = 0.5
 """Rows nearer than this to the last one taken are passed over. Counters lose no event by it, only time resolution."""
-PAST_LAYER_GAP_S = 2.0
-"""The same for the values by layer of a past that is read in slices: they are most of it, and old."""
+PAST_STEP_GAP_S, PAST_LAYER_GAP_S = 0.2, 2.0
+"""The same for a past that is read in slices, all but the last of them: it is long, and old."""
 SLICE_ROWS = 500
 """Rows of a long past that are in memory at once; a wide row and its samples are about 20 KiB."""
 
@@ -133,7 +133,8 @@ class RingSource:
         if rows:
             self._last_t = max(self._last_t, rows[-1][0])
         more = len(rows) == self._most
-        return self._steps.samples(rows, self._cuts, PAST_LAYER_GAP_S if more else LAYER_GAP_S), more
+        gaps = (PAST_STEP_GAP_S, PAST_LAYER_GAP_S) if more else (STEP_GAP_S, LAYER_GAP_S)
+        return self._steps.samples(rows, self._cuts, *gaps), more
 
     def _read_requests(self) -> list[Sample]:
         found = []
@@ -158,14 +159,16 @@ class _StepColumns:
         self._last_step = -math.inf
         self._last_layer = -math.inf
 
-    def samples(self, rows: Sequence[tuple[float, Row]], cuts: Sequence[float], layer_gap_s: float) -> list[Sample]:
+    def samples(
+        self, rows: Sequence[tuple[float, Row]], cuts: Sequence[float], step_gap_s: float, layer_gap_s: float
+    ) -> list[Sample]:
         """Return the samples of the rows taken: spaced ones, the last, and those on both sides of every cut."""
         found: list[Sample] = []
         for index, (t, row) in enumerate(rows):
             after = rows[index + 1][0] if index + 1 < len(rows) else math.inf
             before = rows[index - 1][0] if index else self._last_step
             needed = index + 1 == len(rows) or any(before < cut <= t or t < cut <= after for cut in cuts)
-            if needed or t - self._last_step >= STEP_GAP_S:
+            if needed or t - self._last_step >= step_gap_s:
                 self._last_step = t
                 found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._plain]
                 if needed or t - self._last_layer >= layer_gap_s:

@@ -70,7 +70,7 @@ _THEME = Theme(
 _LAST_POLL_S = 5.0
 """A poll under way at the end gets this long, so that a recording is finished by one thread only."""
 _LOOK_FOR_TERMINAL_S = 2.0
-_FIRST_VIEW_S = 0.3
+_FIRST_VIEW_S = 0.5
 """A target that answers later finds an empty screen painted."""
 _SETTLED_S = 2.0
 """What was made by then stays until the end."""

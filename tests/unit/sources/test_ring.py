@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.errors import SourceError
-from kvscope.sources.ring import LAYER_GAP_S, PAST_LAYER_GAP_S, SLICE_ROWS, STEP_GAP_S, RingSource
+from kvscope.sources.ring import LAYER_GAP_S, PAST_LAYER_GAP_S, PAST_STEP_GAP_S, SLICE_ROWS, STEP_GAP_S, RingSource
 from probes.ring import RingWriter
 
 COLUMNS = ["t", "tokens.generated", "sched.running", "kv.bytes_per_layer[0]", "kv.bytes_per_layer[1]"]
@@ -95,9 +95,9 @@ def test_a_long_past_comes_in_slices_that_say_what_it_says_at_once(tmp_path: Pat
     writer = writer_in(tmp_path)
     rows = 2 * SLICE_ROWS + 50
     for step in range(rows):
-        writer.write_step([100 + step * 0.2, float(step), 2.0, step * 10.0, 20.0])
+        writer.write_step([100 + step * 0.25, float(step), 2.0, step * 10.0, 20.0])
         if step == SLICE_ROWS // 2:
-            writer.write_event({"kind": "knobs", "mark": "after", "t": 100 + (step + 0.5) * 0.2})
+            writer.write_event({"kind": "knobs", "mark": "after", "t": 100 + (step + 0.5) * 0.25})
     writer.write_request([101.0, 0.25, 0.02])
     whole, sliced = RingSource(writer.path), RingSource(writer.path, sliced=True)
     at_once = whole.poll()
@@ -113,9 +113,22 @@ def test_a_long_past_comes_in_slices_that_say_what_it_says_at_once(tmp_path: Pat
     steps = [round(s.value / 10) for s in layers]
     assert {SLICE_ROWS // 2, SLICE_ROWS // 2 + 1} <= set(steps), "both sides of a cut"
     assert (steps[0], steps[-1]) == (0, rows - 1)
-    assert max(after - before for before, after in pairwise(steps)) <= PAST_LAYER_GAP_S / 0.2 + 1
+    assert max(after - before for before, after in pairwise(steps)) <= PAST_LAYER_GAP_S / 0.25 + 1
     assert max(len(one.samples) for one in slices) < len(at_once.samples) / 2
     assert any(s.metric == "latency.ttft" for s in slices[-1].samples)
+
+
+def test_fast_steps_of_a_long_past_are_thinned_out_more(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    for step in range(SLICE_ROWS + 10):
+        writer.write_step([100 + step * 0.06, float(step), 2.0, 10.0, 20.0])
+    source = RingSource(writer.path, sliced=True)
+    past, now = source.poll(), source.poll()
+    source.close()
+    counts = [sum(s.metric == "tokens.generated" for s in poll.samples) for poll in (past, now)]
+    assert counts[0] == pytest.approx(SLICE_ROWS * 0.06 / PAST_STEP_GAP_S, rel=0.3)
+    assert counts[1] == pytest.approx(10, abs=1)
+    assert now.samples[-1].t == pytest.approx(past.samples[0].t + (SLICE_ROWS + 9) * 0.06)
 
 
 def test_a_living_engine_is_described_and_goes_on(tmp_path: Path) -> None:
