@@ -49,8 +49,8 @@ def measuring(view: View) -> bool:
 
 
 STAGES: tuple[tuple[str, Callable[[View], bool], tuple[str, ...]], ...] = (
-    ("1-healthy", lambda view: seconds_in(view, "dense") >= 11, ()),
-    ("2-compressed", lambda view: seconds_in(view, "compressed") >= 6, ()),
+    ("1-healthy", lambda view: seconds_in(view, "dense") >= 11, ("plus",)),
+    ("2-compressed", lambda view: seconds_in(view, "compressed") >= 2.5, ()),
     ("3-finding", lambda view: seconds_in(view, "compressed") >= 8 and flagship_is(view, "likely"), ()),
     ("4-evidence", lambda view: flagship_is(view, "likely"), ("D",)),
     ("5-verify", measuring, ("escape",)),

@@ -49,6 +49,8 @@ class Demo:
         view = self._session.poll()
         if not self.done:
             self._script.advance(view)
+        if not self.done and not self._script.compares:
+            view = _uncompared(view)
         return replace(view, status=view.status or self.status)
 
     def result(self) -> Diagnosis:
@@ -88,3 +90,16 @@ class Demo:
 
     def close(self) -> None:
         self._session.close()
+
+
+def _uncompared(view: View) -> View:
+    """The view without a baseline."""
+    whole = view.token_time
+    return replace(
+        view,
+        headlines=tuple(replace(one, baseline=None, change=None, sure=False) for one in view.headlines),
+        accounting=tuple(replace(part, baseline=None) for part in view.accounting),
+        token_time=replace(whole, baseline=None, change=None, sure=False) if whole is not None else None,
+        trends={name: replace(trend, baseline=None, ghost=()) for name, trend in view.trends.items()},
+        segments=tuple(replace(span, is_baseline=False) for span in view.segments),
+    )

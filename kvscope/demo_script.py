@@ -31,6 +31,11 @@ class Script:
         self.status = "Warming up: three documents of 8192 tokens are prefilled once"
         self.done = False
 
+    @property
+    def compares(self) -> bool:
+        """Whether this act has one before it to be compared with: the first has only the warm-up, which counts not."""
+        return self._act not in ("warm-up", ACTS[0])
+
     def advance(self, view: View) -> None:
         """Do what the script says for the moment of this view."""
         if view.ended:

@@ -31,6 +31,7 @@ def one_line(finding: Finding, width: int) -> Text:
     text.append(f"{glyph} ", style=f"bold {colour}")
     text.append(f"{word:<12}", style=f"bold {colour}")
     worth = _worth_short(finding.gain)
+    worth = worth if len(finding.title) <= width - 15 - len(worth) else ""
     room = width - 14 - (len(worth) + 1 if worth else 0)
     text.append(clip(finding.title, room).ljust(room), style=BRIGHT if finding.verdict != "refuted" else DIM)
     if worth:
@@ -38,10 +39,15 @@ def one_line(finding: Finding, width: int) -> Text:
     return text
 
 
+def why_of(finding: Finding) -> str:
+    """Its cause; of one that is unexplained, that this cause is not it."""
+    return f"not known; ruled out: {finding.cause}" if finding.verdict == "unexplained" else finding.cause
+
+
 def full(finding: Finding, width: int, can_apply: bool = False) -> Text:
     """Everything a finding carries, in the order a person asks."""
     page = _Page(width)
-    page.wrap(finding.cause, TEXT)
+    page.wrap(why_of(finding), TEXT)
     if finding.explained_by:
         page.wrap(f"Explained by {finding.explained_by}", DIM)
     for title, role in (("WHAT IS WRONG", "symptom"), ("WHY", "cause")):

@@ -112,4 +112,6 @@ def comparison_of(view: View) -> str:
     baseline = next((span.name for span in view.segments if span.is_baseline), "")
     if current and baseline:
         return f"{current} vs {baseline}"
+    if len(view.segments) > 1:
+        return current
     return "b sets a baseline" if current else ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from textual.app import ComposeResult
 
 from kvscope.finding import Finding
+from kvscope.tui.finding_text import why_of
 from kvscope.tui.format import clip
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH, paint
 from kvscope.tui.panels._base import Panel
@@ -33,12 +36,16 @@ class VerdictLine(Canvas):
         more = len([finding for finding in told(self.view) if finding.verdict != "refuted"]) - 1
         if more > 0 and at + 12 < width:
             rows[0].put_right(width - 1, f"+{more} more", paint(DIM))
-        for row, (name, text, colour) in zip(rows[1:], self._rest(self.view, first), strict=False):
-            row.put(3, name if text else "", paint(FAINT))
-            row.put(10, clip(text, width - 11), paint(colour))
-        if height > 3 and self.view.status:
-            rows[3].put(3, "…", paint(FAINT))
-            rows[3].put(10, clip(self.view.status, width - 11), paint(NOTE))
+        rest = [*self._rest(self.view, first), ("now", self.view.status, NOTE)]
+        spare = height - 1 - sum(bool(text) for _, text, _ in rest)
+        below = iter(rows[1:])
+        for name, text, colour in rest:
+            lines = wrap(text, max(width - 11, 8), break_on_hyphens=False)
+            for at, line in enumerate(_within(lines, 1 + max(spare, 0), width - 11)):
+                row = next(below, Line(width))
+                row.put(3, "" if at else name, paint(FAINT))
+                row.put(10, line, paint(colour))
+                spare -= at
         return rows
 
     def _quiet(self, rows: list[Line], view: View, width: int) -> None:
@@ -55,7 +62,7 @@ class VerdictLine(Canvas):
 
     def _rest(self, view: View, first: Finding) -> tuple[tuple[str, str, str], ...]:
         """Why, and what next, each with its colour."""
-        why = ("why", first.cause, TEXT)
+        why = ("why", why_of(first), TEXT)
         if view.trial is not None:
             trial = view.trial
             told = f"{trial.change}: {trial.have_s:.0f} of {trial.need_s:.0f} s measured"
@@ -80,8 +87,15 @@ class VerdictPanel(Panel):
     def show(self, view: View) -> None:
         line = self.query_one(VerdictLine)
         line.view = view
-        self.set_class(bool(view.status and told(view)), "-told")
+        first = next(iter(told(view)), None)
+        self.set_class(first is not None and bool(view.status), "-told")
+        self.set_class(first is not None and len(why_of(first)) > self.size.width - 11, "-long")
         line.redraw()
+
+
+def _within(lines: list[str], most: int, width: int) -> list[str]:
+    """At most that many of the lines, the last one ending in an ellipsis where something was left out."""
+    return [*lines[: most - 1], clip(" ".join(lines[most - 1 :]), width)] if len(lines) >= most else lines
 
 
 def told(view: View) -> tuple[Finding, ...]:
