@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
@@ -79,7 +78,7 @@ def test_of_an_unexplained_finding_the_verdict_says_what_is_ruled_out() -> None:
     unexplained = diagnosis().findings[2]
     line = VerdictLine()
     line.view = full_view(diagnosis=replace(diagnosis(), findings=(unexplained,)))
-    text = "\n".join("".join(cast(list[str], row.chars)) for row in line.draw(120, 4))
+    text = "\n".join("".join(row.chars) for row in line.draw(120, 4))
     assert f"not known; ruled out: {unexplained.cause}" in text
 
 
