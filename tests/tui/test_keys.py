@@ -33,7 +33,6 @@ async def shown(
 
 async def settle(app: KvscopeApp, pilot: Pilot[None]) -> None:
     """Until the polling thread has nothing left to do and its messages have arrived."""
-    await pilot.pause()
     app.poller.drain()
     await pilot.pause()
 

@@ -61,7 +61,7 @@ def page_view(name: str, known: str) -> View:
 
 
 async def settle(app: KvscopeApp, pilot: Pilot[None]) -> None:
-    await pilot.pause()
+    """After keys, whose orders are given by the time a press returns: until the view they asked for is shown."""
     app.poller.drain()
     await pilot.pause()
 
