@@ -64,8 +64,9 @@ async def test_help_stands_before_the_screen_dimmed_and_does_not_dim_it_anew_at_
 
 
 def caches() -> list[StylesCache]:
+    """All there are; by their type, as some objects of other libraries warn when asked for their class."""
     gc.collect()
-    return [one for one in gc.get_objects() if isinstance(one, StylesCache)]
+    return [one for one in gc.get_objects() if type(one) is StylesCache]
 
 
 async def test_a_closed_screen_leaves_nothing_of_what_was_painted_behind() -> None:
