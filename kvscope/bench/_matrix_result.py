@@ -65,6 +65,11 @@ def right(one: Outcome) -> bool:
     return one.said == (one.expected[0] if one.expected else "")
 
 
+def _real(runs: Sequence[Outcome]) -> list[Outcome]:
+    """Those that the engine's own counters show to be what they were meant as."""
+    return [one for one in runs if not one.untrue]
+
+
 def _severity(one: Outcome) -> str:
     return one.label.rpartition("/")[2]
 
@@ -84,7 +89,7 @@ def _share(name: str, runs: Sequence[Outcome], holds: Callable[[Outcome], bool],
 def _fault_quantities(faults: Sequence[Outcome]) -> Iterable[Told]:
     """Over the runs whose fault came about: a setting that changed nothing has no cause to be named."""
     yield from _left_out(faults, "absent", "the engine's counters do not show the fault")
-    real = [one for one in faults if not one.untrue]
+    real = _real(faults)
     for level in dict.fromkeys(map(_severity, real)):
         runs = [one for one in real if _severity(one) == level]
         yield from _share(f"top1_{level}", runs, right, f"Right cause first, {level}", "higher")
@@ -104,10 +109,10 @@ def _left_out(runs: Sequence[Outcome], name: str, why: str) -> Iterable[Told]:
 def _control_quantities(outcomes: Sequence[Outcome]) -> Iterable[Told]:
     controls = [one for one in outcomes if one.kind == "healthy"]
     yield from _left_out(controls, "unwell", "the engine's counters do not show a healthy run")
-    healthy = [one for one in outcomes if one.kind == "healthy" and not one.untrue]
+    healthy = _real(controls)
     yield from _share("false_alarms", healthy, lambda one: bool(one.named), "Healthy runs with an alarm", "lower")
     pairs = [one for one in outcomes if one.kind == "pairs"]
-    real = [one for one in pairs if not one.untrue]
+    real = _real(pairs)
     yield from _share("pairs_both", real, right, "Pairs with both causes named (both there by the counters)", "higher")
     either = lambda one: bool(set(one.expected) & set(one.slugs))  # noqa: E731
     yield from _share("pairs_one", real, either, "Pairs with at least one of the two named", "higher")
@@ -145,7 +150,7 @@ def _confusion(faults: Sequence[Outcome]) -> Table:
 
 def _by_severity(faults: Sequence[Outcome]) -> Table:
     rows = []
-    real = [one for one in faults if not one.untrue]
+    real = _real(faults)
     for level in dict.fromkeys(map(_severity, real)):
         runs = [one for one in real if _severity(one) == level]
         count, silent = sum(map(right, runs)), sum(not one.said for one in runs)
@@ -162,8 +167,8 @@ def _gains(tried: Sequence[dict[str, Any]]) -> Table:
 
 
 def _warns(outcomes: Sequence[Outcome]) -> Iterable[str]:
-    for one in outcomes:
-        if one.kind == "healthy" and one.named and not one.untrue:
+    for one in _real(outcomes):
+        if one.kind == "healthy" and one.named:
             yield f"{one.label}, seed {one.seed}: false alarm {', '.join(named['id'] for named in one.named)}."
-        elif one.kind == "faults" and one.said and not right(one) and not one.untrue:
+        elif one.kind == "faults" and one.said and not right(one):
             yield f"{one.label}, seed {one.seed}: {one.expected[0]} expected, {one.said} said."
