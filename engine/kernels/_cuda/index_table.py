@@ -16,13 +16,13 @@ from functools import partial
 
 import torch
 
-from engine.devices._base import LENS, WANTED, WINDOW, Batch
+from engine.devices._base import Batch
 from engine.devices._plain import PlainReader, pages
 from engine.geometry import KVGeometry
 from engine.kernels._base import Keep
 from engine.kernels._cuda.operators import ListReader
 from engine.kernels._cuda.pool import PagedPool
-from engine.kernels._cuda.table import SHAPE, TOKENS, chosen_and_read, timed
+from engine.kernels._cuda.table import SHAPE, TOKENS, batches, chosen_and_read, timed
 from engine.kernels._cuda.timing import copy_bandwidth, sets_for
 
 ORDERS = ("memory", "random")
@@ -52,20 +52,12 @@ def inputs(
     shape: KVGeometry, batch: int, context: int, keep: Keep, count: int, device: str
 ) -> tuple[PagedPool, list[Batch]]:
     """A pool of random full pages and representatives, and disjoint batches over it."""
-    width = context // shape.block_tokens
-    blocks = count * batch * width
+    blocks = count * batch * (context // shape.block_tokens)
     pool = PagedPool.empty(shape, blocks, blocks * shape.kv_heads, device=device)
     for part in pool.hot.split(1 << 14):  # type: ignore[no-untyped-call]
         part.normal_()
     pool.reps.normal_(std=shape.block_tokens**-0.5)
-    made = []
-    for table in torch.arange(blocks, device=device).int().view(count, batch, width):
-        one = Batch(batch, width, table.device)
-        one.table.copy_(table)
-        one.numbers[LENS], one.numbers[WANTED] = context, keep.blocks_for(context)
-        one.numbers[WINDOW] = keep.window_start(context)
-        made.append(one)
-    return pool, made
+    return pool, batches(keep, batch, context, count, device)
 
 
 def of_block(readers: Sequence[ListReader], queries: Sequence[torch.Tensor], clock: Timed) -> dict[str, float]:

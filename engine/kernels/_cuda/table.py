@@ -47,16 +47,16 @@ def pool_of(blocks: int, form: str) -> PagedPool:
     return pool
 
 
-def batches(pool: PagedPool, batch: int, context: int, count: int) -> list[Batch]:
-    """Disjoint sets of requests over one pool."""
-    width = context // TOKENS
-    tables = torch.arange(count * batch * width, device="cuda").int().view(count, batch, width)
+def batches(keep: Keep, batch: int, context: int, count: int, device: str = "cuda") -> list[Batch]:
+    """Disjoint sets of requests over one pool; context in whole blocks."""
+    width = context // keep.block_tokens
+    tables = torch.arange(count * batch * width, device=device).int().view(count, batch, width)
     made = []
     for table in tables:
         one = Batch(batch, width, table.device)
         one.table.copy_(table)
-        one.numbers[LENS], one.numbers[WANTED] = context, KEEP.blocks_for(context)
-        one.numbers[WINDOW] = KEEP.window_start(context)
+        one.numbers[LENS], one.numbers[WANTED] = context, keep.blocks_for(context)
+        one.numbers[WINDOW] = keep.window_start(context)
         made.append(one)
     return made
 
@@ -67,7 +67,7 @@ def rows_of(batch: int, context: int, form: str, copy: float) -> Iterator[Row]:
     page = 4 * TOKENS * SHAPE.head_dim if form == "hot" else 2 * TOKENS * (SHAPE.head_dim + 4)
     count = min(sets_for(int(whole * page * KEPT)), max(1, MOST_PAGES // whole))
     pool = pool_of(count * batch * context // TOKENS, form)
-    sets = batches(pool, batch, context, count)
+    sets = batches(KEEP, batch, context, count)
     queries = [torch.randn(batch, SHAPE.q_heads, SHAPE.head_dim, device="cuda").bfloat16() for _ in sets]
 
     def row(path: str, kept: float, us: float, size: float) -> Row:
