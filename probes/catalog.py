@@ -22,6 +22,8 @@ class Metric(NamedTuple):
 
 COUNTER = "counter"
 _C, _G, _O = COUNTER, "gauge", "observation"
+SAID = ("setting", "value", "source")
+"""Labels of a setting as it was said: its canonical name (or the engine's own), its spelling, and by whom."""
 
 _METRICS = (
     # Where a step's time goes. Decode time is the sum of the parts below it; what is left is unaccounted.
@@ -59,6 +61,7 @@ _METRICS = (
     Metric("requests.cancelled", _C, "requests", "Requests given up by their clients before they ended."),
     Metric("prefix.queries", _C, "tokens", "Prompt tokens looked up in the prefix cache."),
     Metric("prefix.hits", _C, "tokens", "Prompt tokens found in the prefix cache."),
+    Metric("prefix.matched", _C, "tokens", "Prompt tokens that a cached prefix shares, restored from it or not."),
     Metric("prefix.hits_by_tier", _C, "tokens", "Prompt tokens found in a cache, by the tier they lay in.", ("tier",)),
     # The scheduler.
     Metric("sched.running", _G, "requests", "Requests admitted and not finished."),
@@ -217,14 +220,30 @@ _METRICS = (
     Metric("quality.shadow_margin_sum", _C, "logits", "Sum over those tokens of the served cache's lead."),
     Metric("quality.shadow_full_margin_sum", _C, "logits", "Sum over those tokens of the full cache's lead."),
     Metric("quality.shadow_time", _C, "s", "Seconds spent running requests again; part of the engine's host time."),
-    # Configuration that decides what can go wrong; from an engine's page, its command line, or a report.
+    # Configuration that decides what can go wrong; from an engine's page, its command line, its log, or a person.
+    # Who said what stands in config.said; the numbers themselves carry no labels.
+    Metric("config.said", "info", "", "Always 1; one setting, its value as it was spelt, and who said so.", SAID),
     Metric("config.tensor_parallel", _G, "ranks", "Ranks that a layer's heads are split over."),
+    Metric("config.pipeline_parallel", _G, "ranks", "Ranks that the layers are split over."),
+    Metric("config.data_parallel", _G, "engines", "Engine cores that each hold the whole model."),
+    Metric("config.layers", _G, "layers", "Layers that hold KV."),
+    Metric("config.layers_on_device", _G, "layers", "Layers whose weights lie on the device."),
     Metric("config.kv_heads", _G, "heads", "KV heads of a layer; 1 under latent attention."),
-    Metric("config.kv_bits", _G, "bits", "Bits of one stored KV element."),
+    Metric("config.kv_bits", _G, "bits", "Bits of one stored KV element, scales included, mean of keys and values."),
+    Metric("config.kv_key_bits", _G, "bits", "Bits of one stored element of the keys, scales included."),
+    Metric("config.kv_value_bits", _G, "bits", "Bits of one stored element of the values, scales included."),
     Metric("config.kv_type_off_path", _G, "flag", "1 where the device has no attention kernel for the KV's types."),
+    Metric("config.kv_unified", _G, "flag", "1 where all requests share one pool, 0 where each slot has its own."),
+    Metric("config.flash_attention", _G, "flag", "1 where attention runs as one fused kernel."),
     Metric("config.max_batched_tokens", _G, "tokens", "Tokens that a step may compute."),
+    Metric("config.chunked_prefill", _G, "flag", "1 where a prompt may be computed in pieces."),
     Metric("config.max_context", _G, "tokens", "Longest context that a request may have."),
     Metric("config.memory_utilization", _G, "ratio", "Share of the device's memory that the engine may take."),
+    Metric("config.device_memory_bytes", _G, "B", "Memory of one device."),
+    Metric("config.weights_bytes", _G, "B", "Bytes of the weights on one device."),
+    Metric("config.kv_memory_bytes", _G, "B", "Bytes of one device that were left for the KV pool."),
+    Metric("config.graph_bytes", _G, "B", "Bytes that captured graphs hold."),
+    Metric("config.graphs", _G, "flag", "1 where decode steps run from captured graphs."),
     Metric("config.graph_max_batch", _G, "requests", "Largest batch for which a graph was captured."),
     Metric("config.graph_memory_estimated", _G, "flag", "1 where estimated memory of graphs is taken out of the pool."),
     Metric("config.reserved_output_tokens", _G, "tokens", "Tokens booked ahead for a request's output."),
@@ -232,9 +251,23 @@ _METRICS = (
     Metric("config.prefix_caching", _G, "flag", "1 where prefixes are cached."),
     Metric("config.window_kv", _G, "flag", "1 where some layers keep only a window of their KV."),
     Metric("config.state_checkpoints", _G, "flag", "1 where recurrent state is kept at checkpoints."),
+    Metric("config.state_slots", _G, "slots", "Recurrent states that the pool can hold."),
+    Metric("config.host_cache_bytes", _G, "B", "Host memory that may hold KV behind the pool."),
     Metric("config.speculative", _G, "flag", "1 where tokens are guessed ahead and checked."),
     Metric("config.sparse_topk", _G, "tokens", "Tokens that sparse attention reads."),
     Metric("config.sparse_index", _G, "flag", "1 where what is read is chosen by index keys stored beside the KV."),
+    # What an engine warned of, from its log: each is a point on the time axis.
+    Metric("events.oom", _C, "events", "Allocations of device memory that failed.", ("phase",)),
+    Metric("events.kv_full", _C, "events", "Times the engine said that its KV pool had no room for a batch."),
+    Metric(
+        "events.kernel_fallback", _C, "events", "Times the engine said that a slower kernel, or the host, steps in."
+    ),
+    Metric("events.graph_off", _C, "events", "Times the engine said that steps run without captured graphs."),
+    Metric("events.prefix_caching_off", _C, "events", "Times the engine said that prefixes are not cached."),
+    Metric("events.checkpoints_erased", _C, "events", "Saved states of a prompt that were thrown away unused."),
+    Metric("events.checkpoints_restored", _C, "events", "Saved states of a prompt from which one went on."),
+    Metric("events.scale_missing", _C, "events", "Times the engine said that KV of few bits has no calibrated scale."),
+    Metric("events.tier_trouble", _C, "events", "Times a slower tier could not store, load or allocate."),
     # Kernels, compilers and allocators, from traces and benchmarks.
     Metric("kernel.prefill_attention", _O, "s", "One attention kernel call of prefill."),
     Metric("kernel.decode_attention", _O, "s", "One attention kernel call of decode."),
@@ -243,7 +276,6 @@ _METRICS = (
     Metric("compile.events", _C, "events", "Kernels and graphs compiled or captured while serving."),
     Metric("compile.time", _C, "s", "Time spent on compiling and capturing while serving."),
     Metric("alloc.stall_time", _C, "s", "Time in which steps wait for device memory to be freed and got again."),
-    Metric("events.oom", _C, "events", "Allocations of device memory that failed.", ("phase",)),
     Metric("kv.index_buffer_bytes", _G, "B", "Bytes of the buffer that scores every position of a context."),
     Metric("kv.retained_bytes", _G, "B", "KV bytes held after their requests ended, reusable by nobody."),
     Metric("kv.peak_over_live", _G, "x", "Peak of KV memory / KV that requests hold."),

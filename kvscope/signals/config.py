@@ -8,6 +8,7 @@ from kvscope.signals.latency import mean_of
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import signal
 from kvscope.signals.window import Window
+from probes.catalog import CATALOG
 
 SETTINGS = {
     "kv_bits": ("config.kv_bits", "bits", "Bits of one stored KV element."),
@@ -32,6 +33,18 @@ SETTINGS = {
 def _reader(metric: str, unit: str) -> Callable[[Window], Reading | Missing]:
     return lambda window: window.setting_reading(metric, unit)
 
+
+def _others() -> dict[str, tuple[str, str, str]]:
+    """Every other numeric setting of the catalogue, under its own name."""
+    told = {metric for metric, _, _ in SETTINGS.values()}
+    return {
+        name.removeprefix("config."): (name, line.unit, line.help)
+        for name, line in CATALOG.items()
+        if name.startswith("config.") and line.kind == "gauge" and name not in told
+    }
+
+
+SETTINGS |= _others()
 
 for _name, (_metric, _unit, _help) in SETTINGS.items():
     signal(_name, unit=_unit, needs=(_metric,), help=_help)(_reader(_metric, _unit))
