@@ -77,7 +77,9 @@ def _place(rule: Playbook, name: str) -> Path:
     for folder in (rule.path.parent, rule.path.resolve().parent.parent):
         if (folder / name).is_file():
             return folder / name
-    raise UsageError(f"{rule.path}: tests: no recording {name!r} beside the playbook")
+    written = rule.path.resolve().parent.parent / "tests/generated.py"
+    hint = "; python -m tests.generated writes those of this checkout" if written.is_file() else ""
+    raise UsageError(f"{rule.path}: tests: no recording {name!r} beside the playbook{hint}")
 
 
 def _verdict(rule: Playbook, rules: tuple[Playbook, ...], path: Path, *, afterwards: bool) -> str:

@@ -7,5 +7,15 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
+from tests.generated import write_if_stale
+
 # Read once, when torch is first imported: before any test is.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the synthetic recordings there before tests are collected; workers find what their session wrote."""
+    if not hasattr(config, "workerinput"):
+        write_if_stale()

@@ -1,21 +1,13 @@
-"""Which steady states make which playbook say what: the truth behind every synthetic recording.
-
-``python -m tests.situations`` writes the recordings anew.
-"""
+"""Which steady states of the built-in engine make the first six playbooks say what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from kvscope import signals
-from kvscope.playbook import load_all
-from kvscope.playbook_schema import Playbook
 from kvscope.recording import write_fixture
-from probes.sample import Sample
 from tests.synthetic import TAGS, State, Stretch, stream
 
-ROOT = Path(__file__).resolve().parent.parent
 Situation = Sequence[Stretch]
 
 DENSE = State()
@@ -146,30 +138,18 @@ QUIET: dict[str, Situation] = {
 }
 
 
-def needed(rules: Iterable[Playbook]) -> set[str]:
-    """Metrics that the signals of ``rules`` are read from."""
-    return {metric for rule in rules for name in rule.signals() for metric in signals.describe(name)[2]}
-
-
-def write(path: Path, situation: Situation, seed: int, keep: set[str]) -> None:
-    """Write one recording with the metrics of ``keep``."""
-    items = stream(situation, rows=14, every_s=2.0, seed=seed)
-    wanted = [item for item in items if not isinstance(item, Sample) or item.metric in keep]
+def write(recordings: Path, quiet: Path) -> list[Path]:
+    """Write every recording, those of no fault into ``quiet``, and return their paths."""
+    firing = {
+        recordings / f"{rule}.{verdict}.jsonl": (situation, seed)
+        for rule, verdicts in FIRING.items()
+        for seed, (verdict, situation) in enumerate(verdicts.items())
+    }
+    calm = {
+        quiet / f"synthetic-{name}.jsonl": (situation, 100 + seed)
+        for seed, (name, situation) in enumerate(QUIET.items())
+    }
     source = {"kind": "ring", "engine": TAGS["engine"], "version": TAGS["version"], "target": "synthetic"}
-    write_fixture(path, wanted, source=source, synthetic=True)
-
-
-def main() -> None:
-    """Write every recording; those with an experiment only with what their own rule reads."""
-    rules = {rule.id: rule for rule in load_all()}
-    everything = needed(rules.values())
-    for rule, verdicts in FIRING.items():
-        for seed, (verdict, situation) in enumerate(verdicts.items()):
-            keep = needed([rules[rule]]) if len(situation) > 2 else everything
-            write(ROOT / "samples/recordings" / f"{rule}.{verdict}.jsonl", situation, seed, keep)
-    for seed, (name, situation) in enumerate(QUIET.items()):
-        write(ROOT / "samples/quiet" / f"{name}.jsonl", situation, 100 + seed, everything)
-
-
-if __name__ == "__main__":
-    main()
+    for path, (situation, seed) in (firing | calm).items():
+        write_fixture(path, stream(situation, rows=14, every_s=2.0, seed=seed), source=source, synthetic=True)
+    return [*firing, *calm]

@@ -1,6 +1,6 @@
 """The recordings of the playbook library: each from steady states in ``tests/states/ID.yaml``, one per verdict.
 
-``python -m tests.states`` writes them anew. A file's keys: ``engine`` of the source, ``rows``, ``base`` (in every
+``tests/generated.py`` has them written. A file's keys: ``engine`` of the source, ``rows``, ``base`` (in every
 segment), ``before`` (the baseline's own values, where the rule compares), ``now`` (the current segment's own) and
 ``verdicts``: what differs from ``now``, where null takes a metric away everywhere. ``confirmed`` and ``refuted`` differ
 in a third segment, the experiment.
@@ -16,8 +16,7 @@ import yaml
 from kvscope.recording import write_fixture
 from tests.steady import Steady, stream
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "tests" / "states"
+FOLDER = Path(__file__).resolve().parent / "states"
 AFTERWARDS = ("confirmed", "refuted")
 
 
@@ -39,17 +38,15 @@ def situations(path: Path) -> dict[str, list[Steady]]:
     return found
 
 
-def main() -> None:
-    """Write every recording."""
+def write(folder: Path) -> list[Path]:
+    """Write every recording into ``folder`` and return their paths."""
+    written = []
     for path in sorted(FOLDER.glob("*.yaml")):
         stated = yaml.safe_load(path.read_text(encoding="utf-8"))
-        engine = stated.get("engine", "any")
+        source = {"kind": "ring", "engine": stated.get("engine", "any"), "version": "1", "target": "synthetic"}
         for seed, (verdict, segments) in enumerate(situations(path).items()):
+            target = folder / f"{path.stem}.{verdict}.jsonl"
             items = stream(segments, rows=stated.get("rows", 12), seed=seed)
-            target = ROOT / "samples/recordings" / f"{path.stem}.{verdict}.jsonl"
-            source = {"kind": "ring", "engine": engine, "version": "1", "target": "synthetic"}
             write_fixture(target, items, source=source, synthetic=True)
-
-
-if __name__ == "__main__":
-    main()
+            written.append(target)
+    return written
