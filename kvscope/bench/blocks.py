@@ -98,13 +98,13 @@ def _model(options: argparse.Namespace) -> tuple[float, int, str]:
     from pathlib import Path
 
     from kvscope.plan import read_config
-    from kvscope.plan.dtypes import Widths
+    from kvscope.plan.forms import KvForms
     from kvscope.plan.formulas import plain_bytes
     from kvscope.plan.plan import held_bytes
 
     if not options.config:
         return float(EXAMPLE_TOKEN_BYTES), EXAMPLE_LAYERS, "32 layers, 8 KV heads of 128"
-    config, widths = read_config(Path(options.config)), Widths.named(options.kv_dtype)
+    config, widths = read_config(Path(options.config)), KvForms.named(options.kv_dtype)
     context = 4096
     held = min(held_bytes(config, context, widths), plain_bytes(config, context, widths))
     return held / context, config.layers, config.model_type or options.config

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kvscope.plan import ModelConfig
-    from kvscope.plan.dtypes import Widths
+    from kvscope.plan.forms import KvForms
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
 
     from kvscope.commands._amounts import byte_count, token_count
     from kvscope.errors import UsageError, nearest
-    from kvscope.plan import make_plan, read_config
-    from kvscope.plan.dtypes import Widths
+    from kvscope.plan import read_config
+    from kvscope.plan.forms import KvForms
     from kvscope.plan.formulas import curve_estimate
+    from kvscope.plan.plan import make_plan
     from kvscope.plan.report import as_json, as_text
 
     renders = {"text": as_text, "json": as_json}
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         memory -= byte_count(options.weights, "--weights")
         if memory < 1:
             raise UsageError(f"--weights {options.weights}: expected less than --memory {options.memory}")
-    widths = Widths.named(options.kv_dtype, options.index_dtype)
+    widths = KvForms.named(options.kv_dtype, options.index_dtype)
     config, context = read_config(Path(options.config)), token_count(options.context, "--context")
     found = make_plan(config, context, options.users, widths, memory)
     if options.mix:
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _mix_bytes(text: str, config: ModelConfig, widths: Widths) -> float:
+def _mix_bytes(text: str, config: ModelConfig, widths: KvForms) -> float:
     from kvscope.bench.workload import lengths
     from kvscope.plan.plan import held_bytes
 

@@ -1,8 +1,13 @@
-"""What a model's KV cache weighs, from its published config.json: bytes per layer, request and user, and what fits."""
+"""What a model's KV cache weighs, from its config: bytes by layer, token, request and GPU, and what fits.
+
+``geometry(path_or_dict)`` is the door for other rooms: see ``kvscope.plan.model``.
+"""
 
 from __future__ import annotations
 
 from kvscope.plan.config import ModelConfig, read_config
-from kvscope.plan.plan import Plan, make_plan
+from kvscope.plan.layer import Layer, StatePart
+from kvscope.plan.model import Geometry, Held, StepRead, geometry
+from kvscope.plan.weights import Weights
 
-__all__ = ["ModelConfig", "Plan", "make_plan", "read_config"]
+__all__ = ["Geometry", "Held", "Layer", "ModelConfig", "StatePart", "StepRead", "Weights", "geometry", "read_config"]

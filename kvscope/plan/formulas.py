@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
+from kvscope.plan.families import _attention
+from kvscope.plan.forms import KvForms
 
 PIECES = ((8 << 10, 0.6), (32 << 10, 0.35))
 """Coefficient below each length, in tokens; above the last one it is ``BEYOND``."""
@@ -26,14 +27,15 @@ class Estimate:
     bytes_per_request: int
 
 
-def plain_bytes(config: ModelConfig, context: int, widths: Widths) -> int:
+def plain_bytes(config: ModelConfig, context: int, forms: KvForms) -> int:
     """2 × tokens × layers × KV heads × head size × bytes of a number."""
-    return widths.kv(2 * context * config.layers * config.kv_heads * config.head_dim)
+    row = forms.key.bytes_of(_attention.head_dim(config)) + forms.value.bytes_of(_attention.head_dim(config))
+    return context * config.layers * _attention.kv_heads(config) * row
 
 
-def estimates(config: ModelConfig, context: int, widths: Widths) -> tuple[Estimate, ...]:
+def estimates(config: ModelConfig, context: int, forms: KvForms) -> tuple[Estimate, ...]:
     """Every formula's answer for one request of ``context`` tokens."""
-    plain = plain_bytes(config, context, widths)
+    plain = plain_bytes(config, context, forms)
     piece = next((coefficient for below, coefficient in PIECES if context < below), BEYOND)
     return (
         Estimate("plain", "2 × tokens × layers × KV heads × head size × bytes (§2.1)", plain),
@@ -46,9 +48,9 @@ def estimates(config: ModelConfig, context: int, widths: Widths) -> tuple[Estima
 
 
 def curve_estimate(
-    pieces: tuple[tuple[int, float], ...], margin: float, config: ModelConfig, context: int, widths: Widths
+    pieces: tuple[tuple[int, float], ...], margin: float, config: ModelConfig, context: int, forms: KvForms
 ) -> Estimate:
     """What a measured curve (`kvscope bench curve`) says, its margin included."""
     coefficient = next(value for start, value in reversed(pieces) if context >= start) * (1 + margin)
-    held = round(plain_bytes(config, context, widths) * coefficient)
+    held = round(plain_bytes(config, context, forms) * coefficient)
     return Estimate("curve", f"{coefficient:.3f} of that: the measured curve at this length, margin included", held)

@@ -6,10 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from kvscope.errors import UsageError
-from kvscope.plan import kinds
-from kvscope.plan.arrangement import kinds_of
+from kvscope.plan import model as room
 from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
+from kvscope.plan.forms import KvForms
 from kvscope.plan.formulas import Estimate, estimates, plain_bytes
 
 LENGTHS = (2 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 1 << 20)
@@ -91,25 +90,24 @@ class Plan:
         return self.memory_bytes // bytes_per_request
 
 
-def held_bytes(config: ModelConfig, context: int, widths: Widths) -> int:
+def held_bytes(config: ModelConfig, context: int, forms: KvForms) -> int:
     """Bytes one request of ``context`` tokens holds in all layers."""
-    return sum(
-        kinds.get(kind)(config, layer, context, widths).total_bytes for layer, kind in enumerate(kinds_of(config))
-    )
+    return room.geometry(config).held(context, forms).total_bytes
 
 
-def make_plan(config: ModelConfig, context: int, users: int, widths: Widths, memory_bytes: int | None = None) -> Plan:
+def make_plan(config: ModelConfig, context: int, users: int, forms: KvForms, memory_bytes: int | None = None) -> Plan:
     """Count every layer of ``config``; UsageError for a size that is none or a config that leaves something open."""
     if context < 1 or users < 1:
         raise UsageError(f"--context {context} --users {users}: expected at least 1 of each")
+    found = room.geometry(config)
     layers = []
-    for layer, kind in enumerate(kinds_of(config)):
-        held = kinds.get(kind)(config, layer, context, widths)
-        layers.append(LayerPlan(layer, kind, held.growing_bytes, held.fixed_bytes))
+    for at, layer in enumerate(found.counted()):
+        one = room.held(layer, context, forms, 1, found.dtype)
+        layers.append(LayerPlan(at, layer.kind, one.growing_bytes, one.fixed_bytes))
     points = tuple(
-        Point(length, held_bytes(config, length, widths), plain_bytes(config, length, widths))
+        Point(length, held_bytes(config, length, forms), plain_bytes(config, length, forms))
         for length in sorted({*LENGTHS, context})
     )
-    found = estimates(config, context, widths)
+    said = estimates(config, context, forms)
     name = config.model_type or "unnamed model"
-    return Plan(name, context, users, tuple(layers), found, points, memory_bytes)
+    return Plan(name, context, users, tuple(layers), said, points, memory_bytes)

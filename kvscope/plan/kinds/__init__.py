@@ -1,20 +1,19 @@
-"""What one layer keeps of a request: one attention kind a file, found by its name.
+"""What one layer keeps and reads of a request: one kind a file, found by its name.
 
-A file has ``held(config, layer, context, widths) -> Held`` and ``SAYS``, one line about the kind.
+A file has ``SAYS``, one line about the kind, and ``rows(layer, context) -> Rows``: how many stored rows a request of
+that length keeps and reads. What a row weighs stands in ``_base.py``, unless the kind says otherwise.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import cast
+from types import ModuleType
 
 from kvscope.discovery import module_names
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
-from kvscope.plan.kinds._base import Held
-
-HeldBy = Callable[[ModelConfig, int, int, Widths], Held]
+from kvscope.plan.forms import KvForms
+from kvscope.plan.kinds import _base
+from kvscope.plan.kinds._base import Rows
+from kvscope.plan.layer import Layer
 
 
 def names() -> tuple[str, ...]:
@@ -22,11 +21,23 @@ def names() -> tuple[str, ...]:
     return module_names(__path__)
 
 
-def get(name: str) -> HeldBy:
-    """Return a kind's formula."""
-    return cast(HeldBy, importlib.import_module(f"{__name__}.{name}").held)
-
-
 def says(name: str) -> str:
     """Return what a kind keeps, in one line."""
-    return str(importlib.import_module(f"{__name__}.{name}").SAYS)
+    return str(_module(name).SAYS)
+
+
+def rows(layer: Layer, context: int) -> Rows:
+    """Return how many rows a request of ``context`` tokens keeps and a decode step reads."""
+    found: Rows = _module(layer.kind).rows(layer, context)
+    return found
+
+
+def row_bytes(layer: Layer, forms: KvForms, tp: int = 1) -> int:
+    """Return what one stored row takes on one of ``tp`` ranks, without an index key."""
+    module = _module(layer.kind)
+    weigh = getattr(module, "row_bytes", _base.row_bytes)
+    return int(weigh(layer, forms, tp))
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
 from kvscope.plan.kinds import _latent_row
-from kvscope.plan.kinds._base import Held
+from kvscope.plan.kinds._base import Rows
+from kvscope.plan.layer import Layer
 
 SAYS = "one latent row per large group of tokens, a window of whole rows, a compressor's state"
+row_bytes = _latent_row.row_bytes
 
 
-def held(config: ModelConfig, layer: int, context: int, widths: Widths) -> Held:
+def rows(layer: Layer, context: int) -> Rows:
     """Grow by a row with every full group of tokens."""
-    ratio = _latent_row.ratio(config, layer, 128)
-    state = _latent_row.state_bytes(ratio, config.head_dim)
-    growing = context // ratio * _latent_row.row_bytes(config, widths)
-    return Held(growing, _latent_row.window_bytes(config, widths) + state)
+    groups, window = context // layer.ratio, layer.window or 0
+    return Rows(growing=groups, fixed=window, read=min(context, window) + groups)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
 from kvscope.plan.kinds import _latent_row
-from kvscope.plan.kinds._base import Held
+from kvscope.plan.kinds._base import Rows
+from kvscope.plan.layer import Layer
 
 SAYS = "a window of latent rows; nothing grows with the context"
+row_bytes = _latent_row.row_bytes
 
 
-def held(config: ModelConfig, layer: int, context: int, widths: Widths) -> Held:
+def rows(layer: Layer, context: int) -> Rows:
     """Hold the window only."""
-    return Held(0, _latent_row.window_bytes(config, widths))
+    window = layer.window or 0
+    return Rows(fixed=window, read=min(context, window))

@@ -1,19 +1,22 @@
-"""Multi-head latent attention: one latent vector and one RoPE key a token, shared by all heads (DeepSeek V2, V3)."""
+"""Multi-head latent attention: one latent vector and one RoPE key a token, shared by all heads (DeepSeek V2, V3).
+
+The row is whole on every tensor-parallel rank, because every head needs it.
+"""
 
 from __future__ import annotations
 
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
-from kvscope.plan.kinds._base import Held
+from kvscope.plan.forms import KvForms
+from kvscope.plan.kinds._base import Rows
+from kvscope.plan.layer import Layer
 
-SAYS = "every token keeps one latent vector and one RoPE key, shared by all heads"
-
-
-def numbers_per_token(config: ModelConfig) -> int:
-    """Numbers of a token's latent vector with its RoPE key."""
-    return config.whole("kv_lora_rank") + config.whole("qk_rope_head_dim")
+SAYS = "every token keeps one latent vector and one RoPE key, shared by all heads, on every rank"
 
 
-def held(config: ModelConfig, layer: int, context: int, widths: Widths) -> Held:
-    """Grow by one latent row a token."""
-    return Held(widths.kv(context * numbers_per_token(config)))
+def rows(layer: Layer, context: int) -> Rows:
+    """Grow by a row a token; all are read."""
+    return Rows(growing=context, read=context)
+
+
+def row_bytes(layer: Layer, forms: KvForms, tp: int) -> int:
+    """One latent vector with its RoPE key."""
+    return forms.key.bytes_of(layer.latent + layer.rope)

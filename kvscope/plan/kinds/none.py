@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
-from kvscope.plan.kinds._base import Held
+from kvscope.plan.kinds._base import Rows
+from kvscope.plan.layer import Layer
 
 SAYS = "no attention, no cache"
 
 
-def held(config: ModelConfig, layer: int, context: int, widths: Widths) -> Held:
+def rows(layer: Layer, context: int) -> Rows:
     """Hold nothing."""
-    return Held(0)
+    return Rows()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.dtypes import Widths
-from kvscope.plan.kinds import full
-from kvscope.plan.kinds._base import Held
+from kvscope.plan.kinds._base import Rows
+from kvscope.plan.layer import Layer
 
 SAYS = "only the newest tokens of a window keep keys and values"
 
 
-def held(config: ModelConfig, layer: int, context: int, widths: Widths) -> Held:
+def rows(layer: Layer, context: int) -> Rows:
     """Grow until the window is full, then stay."""
-    window = config.whole("sliding_window", "attention_chunk_size")
-    return Held(widths.kv(min(context, window) * full.numbers_per_token(config)))
+    kept = min(context, layer.window or context)
+    return Rows(growing=kept, read=kept)

@@ -10,21 +10,26 @@ import pytest
 
 from kvscope.cli import run
 from kvscope.errors import UsageError
-from kvscope.plan import ModelConfig, kinds, make_plan, read_config
-from kvscope.plan.arrangement import kinds_of
-from kvscope.plan.dtypes import Widths
-from kvscope.plan.plan import Plan, held_bytes
+from kvscope.plan import geometry, read_config
+from kvscope.plan.forms import KvForms
+from kvscope.plan.plan import Plan, make_plan
 
 CONFIGS = Path("samples/configs")
-ARTICLE = {"num_hidden_layers": 32, "num_key_value_heads": 8, "head_dim": 128, "num_attention_heads": 32}
+ARTICLE = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "num_attention_heads": 32,
+}
 
 
 def plan(
     model: str | dict[str, Any], context: int, dtype: str = "bf16", index: str | None = None, **options: int
 ) -> Plan:
-    config = ModelConfig(model, "here") if isinstance(model, dict) else read_config(CONFIGS / f"{model}.json")
+    config = read_config(model if isinstance(model, dict) else CONFIGS / f"{model}.json")
     memory = options.get("memory")
-    return make_plan(config, context, options.get("users", 1), Widths.named(dtype, index), memory)
+    return make_plan(config, context, options.get("users", 1), KvForms.named(dtype, index), memory)
 
 
 def test_the_articles_example_takes_4_3_gb_a_request_and_about_70_gb_for_sixteen_users() -> None:
@@ -39,13 +44,13 @@ def test_the_articles_example_takes_4_3_gb_a_request_and_about_70_gb_for_sixteen
     ("model", "dtype", "index", "bytes_per_token"),
     [
         ("deepseek-v3.2", "fp8", None, 48068),
-        ("deepseek-v3.2", "bf16", None, 85888),
+        ("deepseek-v3.2", "bf16", "bf16", 85888),
         ("deepseek-v4-flash", "fp8", "fp8", 3850.25),
         ("deepseek-v4-flash", "fp8", "mxfp4", 3514.25),
-        ("deepseek-v4-flash", "bf16", None, 6880.0),
+        ("deepseek-v4-flash", "bf16", "bf16", 6880.0),
         ("deepseek-v4-pro", "fp8", "fp8", 5511.4375),
         ("deepseek-v4-pro", "fp8", "mxfp4", 5031.4375),
-        ("deepseek-v4-pro", "bf16", None, 9848.0),
+        ("deepseek-v4-pro", "bf16", "bf16", 9848.0),
     ],
 )
 def test_what_grows_agrees_with_the_layouts_of_the_engines(
@@ -98,24 +103,29 @@ def test_four_bits_are_half_a_byte_and_thirty_two_are_four() -> None:
 @pytest.mark.parametrize(
     ("words", "kinds_expected"),
     [
-        ({"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}, ("window", "full")),
-        ({"layer_types": ["chunked_attention", "full_attention"], "attention_chunk_size": 8}, ("window", "full")),
-        ({"layers_block_type": ["mamba", "attention"]}, ("mamba", "full")),
-        ({"hybrid_override_pattern": "M*"}, ("mamba", "full")),
-        ({"full_attention_interval": 2, "linear_num_value_heads": 4}, ("linear", "full")),
-        ({"sliding_window": 8, "use_sliding_window": False}, ("full", "full")),
-        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, ("full", "window")),
-        ({"num_kv_shared_layers": 1}, ("full", "shared")),
-        ({"kv_lora_rank": 8, "qk_rope_head_dim": 2}, ("mla", "mla")),
-        ({"compress_ratios": [0, 4, 0]}, ("latent_window", "csa")),
+        ({"model_type": "gpt_oss", "layer_types": ["sliding_attention", "full_attention"]}, ["window", "full"]),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M*"}, ["mamba", "full"]),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "E-"}, ["none", "none"]),
+        ({"model_type": "qwen3_next", "full_attention_interval": 2}, ["linear", "full"]),
+        ({"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": False}, ["full", "full"]),
+        (
+            {"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1},
+            ["full", "window"],
+        ),
+        ({"model_type": "mistral", "sliding_window": 8}, ["window", "window"]),
+        ({"model_type": "mistral", "sliding_window": None}, ["full", "full"]),
+        ({"model_type": "gemma3n_text", "num_kv_shared_layers": 1}, ["window", "shared"]),
+        ({"model_type": "deepseek_v3", "kv_lora_rank": 8, "qk_rope_head_dim": 2}, ["mla", "mla"]),
     ],
 )
-def test_the_kind_of_each_layer_is_read_from_the_config(words: dict[str, Any], kinds_expected: tuple[str, ...]) -> None:
-    assert kinds_of(ModelConfig({**ARTICLE, "num_hidden_layers": 2, **words}, "here")) == kinds_expected
+def test_the_kind_of_each_layer_is_read_from_the_config(words: dict[str, Any], kinds_expected: list[str]) -> None:
+    found = geometry({**ARTICLE, "num_hidden_layers": 2, **words})
+    assert [layer.kind for layer in found.counted()] == kinds_expected
 
 
 def test_a_recurrent_state_does_not_grow() -> None:
     sizes = {
+        "model_type": "qwen3_next",
         "linear_num_value_heads": 32,
         "linear_num_key_heads": 16,
         "linear_key_head_dim": 128,
@@ -123,22 +133,25 @@ def test_a_recurrent_state_does_not_grow() -> None:
         "linear_conv_kernel_dim": 4,
         "full_attention_interval": 4,
     }
-    config = ModelConfig({**ARTICLE, **sizes}, "here")
-    widths = Widths.named("bf16")
-    grown = held_bytes(config, 2048, widths) - held_bytes(config, 1024, widths)
+    found, forms = geometry({**ARTICLE, **sizes}), KvForms.named("bf16")
+    grown = found.held(2048, forms).total_bytes - found.held(1024, forms).total_bytes
     assert grown == 8 * 1024 * 4096
-    assert kinds.get("linear")(config, 0, 1024, widths).fixed_bytes == 32 * 128 * 128 * 4 + 8192 * 4 * 2
+    assert found.state_bytes() == 24 * (32 * 128 * 128 * 4 + 8192 * 3 * 2)
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({}, "no num_hidden_layers"),
-        ({"num_hidden_layers": 2, "num_attention_heads": 4}, "no hidden_size"),
+        ({}, "no model_type"),
+        ({"model_type": "llama"}, "'llama' without num_hidden_layers"),
+        ({"model_type": "llamma", "num_hidden_layers": 2}, "did you mean 'llama'"),
+        ({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4}, "without hidden_size"),
+        ({**ARTICLE, "sliding_windo": 512}, "sliding_windo is 512"),
+        ({**ARTICLE, "use_sliding_window": True}, "use_sliding_window is True"),
         ({**ARTICLE, "num_key_value_heads": "8"}, "expected a positive whole number"),
-        ({**ARTICLE, "layer_types": ["full_attention"]}, "expected a list of 32 entries"),
-        ({**ARTICLE, "layer_types": ["full_atention"] * 32}, "did you mean 'full_attention'"),
-        ({**ARTICLE, "compress_ratios": [2] * 32}, "known ratios: 0, 4, 128"),
+        ({**ARTICLE, "model_type": "gpt_oss", "layer_types": ["full_attention"]}, "expected a list of 32 entries"),
+        ({**ARTICLE, "model_type": "gpt_oss", "layer_types": ["full_atention"] * 32}, "did you mean 'full_attention'"),
+        ({**ARTICLE, "model_type": "deepseek_v4", "compress_ratios": [2] * 32}, "known ratios: 0, 4, 128"),
     ],
 )
 def test_a_config_that_leaves_something_open_is_refused(values: dict[str, Any], says: str) -> None:
