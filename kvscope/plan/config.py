@@ -31,6 +31,8 @@ HARMLESS = re.compile(
 )
 OF_ALL = ("num_attention_heads", "num_key_value_heads", "head_dim")
 """Keys every family knows, though one whose layers are all recurrent may not read them."""
+OF_MANY = (*OF_ALL, "sliding_window", "layer_types", "num_kv_shared_layers", "kv_lora_rank")
+"""Keys whose misspelling is looked for even where a family does not ask for them."""
 MISSPELT = 0.9
 LARGEST = 1 << 24
 """No count in a config is larger (a million of layers or heads is no model); contexts may be."""
@@ -115,7 +117,7 @@ class ModelConfig:
 
     def unread(self) -> list[str]:
         """Keys that can decide what a layer keeps, are set, and were read by nobody: also misspelt ones."""
-        missing = [key for key in self.read if key not in self.values]
+        missing = [key for key in {*self.read, *OF_MANY} if key not in self.values]
         return [
             key
             for key, value in self.values.items()
