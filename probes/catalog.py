@@ -176,6 +176,8 @@ _METRICS = (
     Metric("disagg.bytes", _O, "B", "KV bytes moved for a request from prefill to decode."),
     Metric("disagg.failures", _C, "events", "Transfers between prefill and decode that failed or expired."),
     Metric("disagg.queue", _G, "requests", "Requests at a stage between prefill and decode.", ("stage",)),
+    # A router before engines.
+    Metric("router.requests", _C, "requests", "Requests that a router sent to a worker.", ("worker",)),
     # Speculative decoding.
     Metric("spec.drafts", _C, "rounds", "Rounds of drafting and checking."),
     Metric("spec.draft_tokens", _C, "tokens", "Tokens proposed."),

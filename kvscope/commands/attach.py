@@ -28,4 +28,4 @@ def run(options: argparse.Namespace) -> int:
         given = {"--interval": options.interval, "--playbooks": options.playbooks}
         words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
         return serve(["attach", options.target, *words], options.web_address)
-    return show(open_target(options.target, machine=True, sliced=True), settings_of(options))
+    return show(open_target(options.target, machine=True, sliced=True, follow=True), settings_of(options))

@@ -15,15 +15,17 @@ def open_target(
     timeout_s: float | None = None,
     machine: bool = False,
     sliced: bool = False,
+    follow: bool = False,
 ) -> Source:
-    """Open an address (``host:port``, ``http://…``), a process id, or a file (recorder, recording, scrapes, trace).
+    """Open an address (``host:port``, ``http://…``), a process id, a file, or ``-`` for a log from standard input.
 
-    ``speed`` plays files at that many times real time instead of all at once. ``machine`` adds, to a live engine,
-    marks set from another terminal and, where it runs on this machine, processor and GPU readings. ``sliced``: a flight
-    recorder gives what it holds already over several polls, for one who heeds ``Poll.more``. SourceError when there is
-    nothing to read behind the target, UsageError when it is no target at all.
+    Files are recorders, recordings, scrapes, logs and traces. ``speed`` plays them at that many times real time instead
+    of all at once; ``follow`` stays at the end of a log that grows. ``machine`` adds, to a live engine, marks set from
+    another terminal and, where it runs on this machine, processor and GPU readings. ``sliced``: a flight recorder gives
+    what it holds already over several polls, for one who heeds ``Poll.more``. SourceError when there is nothing to read
+    behind the target, UsageError when it is no target at all.
     """
-    source = _open(text, speed, timeout_s, sliced)
+    source = _open(text, speed, timeout_s, sliced, follow)
     if not machine or Path(text).exists():
         return source
     from kvscope.sources._merged import MergedSource
@@ -54,8 +56,12 @@ def _marks(source: Source) -> list[Source]:
     return [MarksSource(about.tags)]
 
 
-def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool) -> Source:
+def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool, follow: bool) -> Source:
     # Looked for first: what reads pages and asks a Prometheus is a tenth of a dashboard's start, and not needed here.
+    if text == "-":
+        from kvscope.sources.logs.source import LogSource
+
+        return LogSource(None)
     path = Path(text).expanduser()
     if _is_recorder(path):
         return _ring(path, sliced)
@@ -76,6 +82,10 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool)
         from kvscope.sources.recording import RecordingSource
 
         return RecordingSource(path, speed=speed)
+    if kind == "log":
+        from kvscope.sources.logs.source import LogSource
+
+        return LogSource(path, follow=follow, speed=speed)
     if kind == "trace":
         from kvscope.sources.trace import TraceSource
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from probes.layout import MAGIC
 from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
 
-FileKind = Literal["ring", "recording", "series", "page", "trace"]
+FileKind = Literal["ring", "recording", "series", "page", "trace", "log"]
 _GZIP_MAGIC = b"\x1f\x8b"
 _HEAD = 4096
 
@@ -61,13 +62,32 @@ def kind_of_file(path: Path) -> FileKind:
         return "recording"
     if _is_trace(head):
         return "trace"
-    if head.lstrip().startswith(b"{"):
-        return "series"
     if not head.strip():
-        raise SourceError(f"{path}: empty; expected a recording, a series of scrapes or a flight recorder")
+        raise SourceError(f"{path}: empty; expected {READ}")
     if b"\x00" in head or head.lstrip().startswith(b"<"):
-        raise SourceError(f"{path}: neither a recording, nor a series of scrapes, nor a flight recorder")
-    return "page"
+        what = "a web page" if head.lstrip().startswith(b"<") else "binary data"
+        raise SourceError(f"{path}: {what}; expected {READ}")
+    return _kind_of_text(path, head)
+
+
+READ = (
+    "a recording, a flight recorder, a metrics page or a series of them, a server log, a profiler trace, "
+    "a benchmark's result or figures"
+)
+"""What a file may be, for an error message."""
+
+
+def _kind_of_text(path: Path, head: bytes) -> FileKind:
+    """Tell a page from a log: a page's lines are names with values, a log holds lines of an engine that is known."""
+    if head.lstrip().startswith(b"{") and re.match(rb'\{\s*"t"\s*:', head.lstrip()):
+        return "series"
+    if b"# TYPE" in head or b"# HELP" in head:
+        return "page"
+    from kvscope.sources.logs.source import is_log, start_of
+
+    if is_log(start_of(path)):
+        return "log"
+    return "series" if head.lstrip().startswith(b"{") else "page"
 
 
 def _is_trace(head: bytes) -> bool:

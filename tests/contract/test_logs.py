@@ -1,0 +1,145 @@
+"""Every kind of log line that is claimed to be read stands in samples/logs, and gives what it says in the catalogue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvscope.sources import open_target
+from kvscope.sources.logs.source import every, load
+from kvscope.store import Store
+from probes.catalog import metric_of
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "logs"
+FILES = sorted(SAMPLES.glob("**/*.log"))
+RULES = [(engine.ENGINE, rule) for engine in every() for rule in engine.RULES]
+
+
+def lines_of(name: str) -> list[str]:
+    return [line for path in SAMPLES.glob(f"**/{name}*.log") for line in path.read_text(errors="replace").splitlines()]
+
+
+@pytest.mark.parametrize(("engine", "rule"), RULES, ids=[f"{engine}: {rule.needle}" for engine, rule in RULES])
+def test_every_rule_is_shown_by_a_line(engine, rule):
+    from kvscope.sources.logs.prefix import plain
+
+    name = next(module.__name__.rpartition(".")[2] for module in every() if engine == module.ENGINE)
+    shown = [line for line in lines_of(name) if rule.needle in line and rule.regex.search(plain(line))]
+    assert shown, f"no line in samples/logs for {rule.needle!r} of {rule.where}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(SAMPLES)) for path in FILES])
+def test_a_log_is_known_by_its_lines_and_speaks_the_catalogue(path):
+    source = open_target(str(path))
+    about, read = source.describe(), source.poll()
+    assert read.ended
+    assert about.kind == "log"
+    assert path.stem.partition("-")[0].replace("_", "").replace("llamacpp", "llama.cpp") == about.engine.replace(
+        "-", ""
+    )
+    unknown = {sample.metric for sample in read.samples if metric_of(sample.metric) is None}
+    assert not unknown
+    assert [sample.t for sample in read.samples] == sorted(sample.t for sample in read.samples)
+
+
+def test_rules_name_version_and_file():
+    assert all(rule.where for _, rule in RULES)
+    read_in = {engine.READ_IN.split()[0] for engine in every()}
+    assert read_in >= {
+        "vLLM",
+        "SGLang",
+        "llama.cpp",
+        "Ollama",
+        "LMCache",
+        "TensorRT-LLM",
+        "LMDeploy",
+        "Mooncake",
+        "Dynamo",
+    }
+
+
+def test_a_rate_in_a_log_becomes_the_tokens_it_stands_for(tmp_path):
+    line = (
+        "INFO 09-07 06:35:{:02d} [loggers.py:310] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+        "Avg generation throughput: {:.1f} tokens/s, Running: 2 reqs, Waiting: 1 reqs, GPU KV cache usage: 50.0%, "
+        "Prefix cache hit rate: 0.0%\n"
+    )
+    path = tmp_path / "server.log"
+    path.write_text("".join(line.format(second, rate) for second, rate in ((0, 10.0), (10, 20.0), (20, 40.0))))
+    store = Store()
+    store.add(open_target(str(path)).poll().samples)
+    times, values = store.series("tokens.generated")
+    assert [round(value) for value in values] == [0, 100, 300, 700]
+    assert times[-1] - times[0] == 30.0
+
+
+def test_two_replicas_in_one_log_are_told_apart(tmp_path):
+    line = (
+        "{} | [2026-09-14 10:00:{:02d}] Decode batch, #running-req: {}, #token: 9, token usage: 0.35, #queue-req: {}\n"
+    )
+    path = tmp_path / "compose.log"
+    path.write_text(
+        "".join(line.format(who, second, n, n) for second in range(9) for who, n in (("a-1", 8), ("b-1", 0)))
+    )
+    source = open_target(str(path))
+    samples = source.poll().samples
+    found = {dict(one.labels).get("replica"): one.value for one in samples if one.metric == "sched.running"}
+    assert found == {"a-1": 8.0, "b-1": 0.0}
+    assert source.describe().tags["replicas"] == "2"
+
+
+WRAPPED = {
+    "docker's files": '{{"log":"{}\\n","stream":"stdout","time":"2026-09-14T10:00:00.5Z"}}',
+    "a structured logger": '{{"message":"{}","level":"info","ts":1789380000.5}}',
+    "kubectl with a prefix": "[pod/sgl-0/server] {}",
+    "docker's time stamps": "2026-09-14T10:00:00.500000000Z {}",
+    "the CRI's files": "2026-09-14T10:00:00.500000000Z stdout F {}",
+    "journald": "Sep 14 10:00:00 gpu1 sglang[123]: {}",
+    "compose": "sglang-1  | {}",
+    "colours": "\x1b[32m{}\x1b[0m",
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED.values(), ids=WRAPPED)
+def test_a_wrapped_line_says_the_same(tmp_path, wrapped):
+    line = "[2026-09-14 10:00:00] Decode batch, #running-req: 8, #token: 99, token usage: 0.35, #queue-req: 3"
+    path = tmp_path / "server.log"
+    path.write_text(f"{wrapped.format(line)}\n" * 4)
+    samples = open_target(str(path)).poll().samples
+    assert {one.value for one in samples if one.metric == "sched.waiting"} == {3.0}
+    assert all(abs(one.t - 1789380000) <= 1 for one in samples)
+
+
+def test_a_log_without_times_gives_shares_and_no_rate(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text("cache hit total=23169  matched=21742  cached=16383   left=6786\n" * 5)
+    read = open_target(str(path)).poll()
+    metrics = {sample.metric for sample in read.samples}
+    assert {"prefix.hits", "prefix.matched"} <= metrics
+    assert "tokens.prompt" not in metrics
+    assert any("no line carries a time" in notice for notice in read.notices)
+
+
+def test_a_growing_log_is_followed_and_a_rotated_one_opened_anew(tmp_path):
+    line = "[2026-09-14 10:00:{:02d}] Decode batch, #running-req: 8, #token: 9, token usage: 0.35, #queue-req: {}\n"
+    path = tmp_path / "server.log"
+    path.write_text(line.format(0, 1) * 2)
+    source = open_target(str(path), follow=True)
+    assert not source.poll().ended
+    with path.open("a") as file:
+        file.write(line.format(1, 2))
+    assert [one.value for one in source.poll().samples if one.metric == "sched.waiting"] == [2.0]
+    path.rename(tmp_path / "server.log.1")
+    path.write_text(line.format(2, 5))
+    source.poll()
+    assert [one.value for one in source.poll().samples if one.metric == "sched.waiting"] == [5.0]
+    source.close()
+
+
+def test_the_engine_beside_is_read_too():
+    assert [engine.ENGINE for engine in (load("lmcache"),)] == ["lmcache"]
+    from kvscope.sources.logs.source import detect
+
+    both = (SAMPLES / "kinds" / "vllm.log").read_bytes() + (SAMPLES / "kinds" / "lmcache.log").read_bytes()
+    assert [engine.ENGINE for engine in detect(both)] == ["vllm", "lmcache"]
