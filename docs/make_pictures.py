@@ -52,7 +52,7 @@ STAGES: tuple[tuple[str, Callable[[View], bool], tuple[str, ...]], ...] = (
     ("1-healthy", lambda view: seconds_in(view, "dense") >= 11, ("plus",)),
     ("2-compressed", lambda view: seconds_in(view, "compressed") >= 2.5, ()),
     ("3-finding", lambda view: seconds_in(view, "compressed") >= 8 and flagship_is(view, "likely"), ()),
-    ("4-evidence", lambda view: flagship_is(view, "likely"), ("D",)),
+    ("4-evidence", lambda view: flagship_is(view, "likely"), ("2",)),
     ("5-verify", measuring, ("escape",)),
     ("6-confirmed", lambda view: flagship_is(view, "confirmed") and seconds_in(view, "verified") >= ACT_S + 3, ()),
 )

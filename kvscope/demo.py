@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from kvscope.demo_script import ACTS, Script
 from kvscope.finding import Diagnosis
+from kvscope.order import Apply, Order, ResetKnobs, SetKnob, ToggleFault
 from kvscope.session import Session
-from kvscope.session_lab import Controller, Lab
-from kvscope.session_moment import Moment
+from kvscope.session.lab import Controller
 from kvscope.view import View
-
-
-class _TakesOver(Lab):
-    """A laboratory in which the first change ends the script."""
-
-    def __init__(self, control: Controller, script: Script) -> None:
-        super().__init__(control)
-        self._script = script
-
-    def change(self, changes: Mapping[str, str], mark: str = "") -> str:
-        self._script.done = True
-        return super().change(changes, mark)
 
 
 class Demo:
@@ -32,7 +18,6 @@ class Demo:
     def __init__(self, session: Session, control: Controller, act_s: float) -> None:
         self._session = session
         self._script = Script(session, control, act_s)
-        self._lab = _TakesOver(control, self._script)
 
     @property
     def done(self) -> bool:
@@ -53,42 +38,19 @@ class Demo:
             view = _uncompared(view)
         return replace(view, status=view.status or self.status)
 
+    def do(self, asked: Order) -> str:
+        """Obey; whoever changes the engine takes over from the script."""
+        if isinstance(asked, Apply | SetKnob | ToggleFault | ResetKnobs):
+            self._script.done = True
+        return self._session.do(asked)
+
     def result(self) -> Diagnosis:
         """The last diagnosis, without the warm-up: it is discarded, as in any measurement."""
         found = self._session.diagnose_now()
         return replace(found, segments=tuple(one for one in found.segments if one.name in ACTS))
 
-    def mark(self, name: str | None = None, tags: dict[str, str] | None = None) -> str:
-        return self._session.mark(name, tags)
-
-    def next_baseline(self) -> str:
-        return self._session.next_baseline()
-
-    @property
-    def time(self) -> Moment:
-        """The moment on screen."""
-        return self._session.time
-
-    @property
-    def lab(self) -> Lab:
-        """The engine's knobs: whoever turns one takes over from the script."""
-        return self._lab
-
-    def look(self, screen: str) -> str:
-        return self._session.look(screen)
-
-    def diagnose_now(self) -> Diagnosis:
-        return self._session.diagnose_now()
-
-    def apply(self, finding_id: str) -> str:
-        """A person took over: the script leaves the rest to them."""
-        self._script.done = True
-        return self._session.apply(finding_id)
-
-    def toggle_recording(self, path: Path | None = None) -> str:
-        return self._session.toggle_recording(path)
-
     def close(self) -> None:
+        """Close the session."""
         self._session.close()
 
 

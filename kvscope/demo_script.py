@@ -7,8 +7,9 @@ policy, whose sparse reads run on generic operators), `verified` (the one change
 
 from __future__ import annotations
 
+from kvscope.order import Apply
 from kvscope.session import Session
-from kvscope.session_lab import Controller
+from kvscope.session.lab import Controller
 from kvscope.view import View
 
 LOAD = {"load.clients": "12", "load.documents": "3", "load.document_tokens": "8192", "load.new_tokens": "96"}
@@ -68,7 +69,7 @@ class Script:
         ready = [one for one in found if one.verdict == "likely" and one.experiment and one.experiment.set]
         if ready:
             self._finding = ready[0].id
-            told = self._session.apply(self._finding, name="verified")
+            told = self._session.do(Apply(self._finding, "verified"))
             self._begin("verified", f"3/3 {told}")
         elif self._lasted(view) >= self._act_s + GIVE_UP_S:
             self._end("No finding became likely; look at the findings for what is open")

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
     from kvscope.sources._base import Source
     from kvscope.sources.control import EngineControl
-    from kvscope.tui.ordering import Watched
+    from kvscope.tui.poller import Watched
 
 
 def show(source: Source, settings: Settings) -> int:

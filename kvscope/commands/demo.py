@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.demo import Demo
     from kvscope.demo_script import KNOBS
     from kvscope.errors import UsageError
+    from kvscope.order import Record
     from kvscope.session import Session
     from kvscope.sources import open_target
     from kvscope.sources.builtin import BuiltinEngine
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         session = Session(open_target(str(engine.ring)), books, controller=engine.control)
         with closing(Demo(session, engine.control, options.act)) as demo:
             if options.output:
-                demo.toggle_recording(Path(options.output))
+                demo.do(Record(Path(options.output)))
             if headless:
                 print(render(_play(demo, engine, settings.interval)))
             else:

@@ -17,8 +17,8 @@ from textual.theme import Theme
 
 from kvscope.errors import UsageError, nearest
 from kvscope.tui import first_run, terminal
-from kvscope.tui.navigating import Navigating
-from kvscope.tui.ordering import Watched
+from kvscope.tui.keys import KEYS, screen_keys
+from kvscope.tui.ordering import Ordering
 from kvscope.tui.palette import (
     BAD,
     CHOSEN,
@@ -36,8 +36,7 @@ from kvscope.tui.palette import (
     TEXT,
     use_sixteen,
 )
-from kvscope.tui.poller import Answered, Broken, ViewReady
-from kvscope.tui.screens import discover as discover_screens
+from kvscope.tui.poller import Answered, Broken, ViewReady, Watched
 from kvscope.tui.screens.main import MainScreen
 
 _THEME = Theme(
@@ -78,57 +77,17 @@ _TURN_S = 0.001
 """A key waits so long, three times over, for the polling thread to let go of the interpreter; Python's own is 0.005."""
 
 
-class KvscopeApp(Navigating):
+class KvscopeApp(Ordering):
     """Shows views; every key that changes something becomes an order to the polling thread."""
 
     TITLE = "kvscope"
     CSS_PATH = "kvscope.tcss"
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "mark", "Baseline", id="mark"),
-        Binding("B", "baseline", "Other baseline", id="baseline", show=False),
-        Binding("space", "pause", "Pause", id="pause"),
-        Binding("d", "diagnose", "Diagnose", id="diagnose"),
-        Binding("a", "apply", "Apply", id="apply"),
-        Binding("plus,equals_sign", "zoom(-1)", "Shorter time", id="time.shorter", show=False, key_display="+"),
-        Binding("minus", "zoom(1)", "Longer time", id="time.longer", show=False, key_display="-"),
-        Binding("comma", "scrub(-1)", "Earlier", id="time.earlier", show=False, key_display=","),
-        Binding("full_stop", "scrub(1)", "Later", id="time.later", show=False, key_display="."),
-        Binding("n", "now", "Back to now", id="time.now", show=False),
-        Binding("o", "onset", "Where it began", id="time.onset", show=False),
-        Binding("v", "overlay", "Baseline under the curves", id="time.overlay", show=False),
-        Binding("r", "record", "Record", id="record"),
-        Binding("s", "save", "Save", id="save"),
-        Binding("w", "save('txt')", "Save as text", id="save.text", show=False),
-        Binding("J", "save('json')", "Save as JSON", id="save.json", show=False),
-        Binding("y", "copy", "Copy as text", id="copy", show=False),
-        *(
-            Binding(
-                one.KEY, f"board('{one.name_of()}')", f"{one.TITLE} screen", show=False, id=f"screen.{one.name_of()}"
-            )
-            for one in discover_screens()
-        ),
-        Binding("question_mark", "help", "Help", id="help", key_display="?"),
-        Binding("q", "quit", "Quit", id="quit"),
+        *(key.binding for key in (*KEYS, *screen_keys())),
         Binding("ctrl+c", "quit", "Quit", id="interrupt", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend", id="suspend", show=False, priority=True),
     ]
-    _COMMANDS = (
-        ("Mark baseline", "Everything so far becomes the baseline, a new segment starts", "mark"),
-        ("Other baseline", "Compare with another segment", "baseline"),
-        ("Pause or go on", "The view stands still, data are still collected", "pause"),
-        ("Back to now", "The newest sample again", "now"),
-        ("Where it began", "The moment at which the chosen finding began", "onset"),
-        ("Baseline under the curves", "Its own curve, moved to where the current segment starts", "overlay"),
-        ("Diagnose now", "Ask every playbook at once", "diagnose"),
-        ("Apply the experiment", "Change the built-in engine as the finding proposes, then verify", "apply"),
-        ("Record or stop recording", "Write everything read into a file", "record"),
-        ("Save a picture", "The screen as an SVG file", "save"),
-        ("Save as text", "The screen as a text file", "save('txt')"),
-        ("Save as JSON", "Every number of the view as JSON", "save('json')"),
-        ("Copy as text", "The screen into the clipboard", "copy"),
-        ("Help", "Keys, panels, signs", "help"),
-    )
 
     def __init__(
         self, session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] | None = None, hint: str = ""
@@ -186,12 +145,10 @@ class KvscopeApp(Navigating):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette offers what the keys do."""
-        for title, text, action in self._COMMANDS:
-            yield SystemCommand(title, text, partial(self.run_action, f"app.{action}"))
-        for board in discover_screens():
-            yield SystemCommand(f"Screen: {board.TITLE}", board.HELP, partial(self.action_board, board.name_of()))
-        yield SystemCommand("Screen: Overview", "Verdict, numbers, findings, charts", self.action_close_board)
-        yield SystemCommand("Quit", "Leave the dashboard", self.action_quit)
+        for key in KEYS:
+            yield SystemCommand(key.title, key.says, partial(self.run_action, f"app.{key.binding.action}"))
+        for key in screen_keys():
+            yield SystemCommand(f"Screen: {key.title}", key.says, partial(self.run_action, f"app.{key.does}"))
 
     def on_view_ready(self, message: ViewReady) -> None:
         """Give the view to the screens that can use it."""
@@ -217,15 +174,8 @@ class KvscopeApp(Navigating):
         """Everything the keys do, and what the signs mean."""
         from kvscope.tui.screens.help import HelpScreen
 
-        told = {action: f"{title}. {text}" for title, text, action in self._COMMANDS}
-        keys = {
-            told.get(binding.action, binding.description): binding.key_display or binding.key
-            for bindings in self._bindings.key_to_bindings.values()
-            for binding in bindings
-            if binding.id and binding.id not in ("interrupt", "suspend")
-        }
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen([(key, what) for what, key in keys.items()]))
+            self.push_screen(HelpScreen())
 
 
 def _settle() -> None:

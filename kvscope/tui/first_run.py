@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-HINT = "? shows every key. D opens the diagnosis, b makes everything so far the baseline, space stops time, q quits."
+HINT = "? shows every key. 2 opens the diagnosis, b makes everything so far the baseline, space stops time, q quits."
 
 
 def hint(state: Path | None = None) -> str:

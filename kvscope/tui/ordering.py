@@ -1,75 +1,29 @@
-"""Keys that change something: each becomes one order to the polling thread."""
+"""Keys that change something, each one order to the polling thread; and moving between screens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Protocol
-
+from textual._styles_cache import StylesCache
 from textual.app import App
+from textual.await_complete import AwaitComplete
 
-from kvscope.finding import Diagnosis, Finding
-from kvscope.tui.poller import Order, Poller
+from kvscope import screens
+from kvscope.finding import Finding
+from kvscope.order import Apply, Look, MarkBaseline, Order, Seek, SetKnob, ToggleFault
+from kvscope.tui import saving
+from kvscope.tui.keys import BY_ID
+from kvscope.tui.panels.findings import FindingsPanel
+from kvscope.tui.poller import Poller, Watched
+from kvscope.tui.screens.board import Board
+from kvscope.tui.screens.dialogs import ConfirmScreen, EditScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.view import View
 
 
-class Time(Protocol):
-    """The moment on screen; ``kvscope.session_moment.Moment`` is one."""
-
-    def pause(self) -> str: ...
-
-    def scrub(self, steps: int) -> str: ...
-
-    def seek(self, time_s: float | None) -> str: ...
-
-    def centre(self, time_s: float) -> str: ...
-
-    def zoom(self, steps: int) -> str: ...
-
-    def lay_under(self) -> str: ...
-
-
-class Knobs(Protocol):
-    """The built-in engine's settings; ``kvscope.session_lab.Lab`` is one."""
-
-    def change(self, changes: Mapping[str, str], mark: str = "") -> str: ...
-
-    def toggle(self, name: str) -> str: ...
-
-    def reset(self) -> str: ...
-
-    def describe(self, name: str) -> tuple[str, dict[str, str]]: ...
-
-
-class Watched(Protocol):
-    """What the dashboard asks of a session; ``kvscope.session.Session`` is one."""
-
-    @property
-    def time(self) -> Time: ...
-
-    @property
-    def lab(self) -> Knobs: ...
-
-    def poll(self) -> View: ...
-
-    def mark(self, name: str | None = None, tags: dict[str, str] | None = None) -> str: ...
-
-    def next_baseline(self) -> str: ...
-
-    def look(self, screen: str) -> str: ...
-
-    def diagnose_now(self) -> Diagnosis: ...
-
-    def apply(self, finding_id: str) -> str: ...
-
-    def toggle_recording(self, path: Path | None = None) -> str: ...
-
-    def close(self) -> None: ...
-
-
 class Ordering(App[None]):
-    """The half of the application that talks to the session, through the poller and never directly."""
+    """The half of the application that talks to the session, through the poller and never directly.
+
+    One screen of its own data lies over the overview at a time; the session computes for the one that is open.
+    """
 
     def __init__(self, session: Watched, interval_s: float) -> None:
         super().__init__()
@@ -77,84 +31,64 @@ class Ordering(App[None]):
         self.view: View | None = None
         self.poller = Poller(session, self.post_message, interval_s)
 
-    def order(self, order: Order) -> None:
-        """Let the polling thread do it; its words come back as a notice."""
-        self.poller.ask(order)
+    def order(self, asked: Order) -> None:
+        """Let the polling thread see to it; its words come back as a notice."""
+        self.poller.ask(asked)
 
-    def action_mark(self) -> None:
-        """Everything so far is the baseline; a new segment starts."""
-        self.order(self.session.mark)
+    def ask_first(self, asked: Order) -> None:
+        """Order it; what changes the engine is asked for first, and a knob for its value."""
+        if isinstance(asked, SetKnob):
 
-    def action_baseline(self) -> None:
-        """Compare with another segment."""
-        self.order(self.session.next_baseline)
+            def entered(value: str | None) -> None:
+                if value is not None and value != asked.value:
+                    self.order(SetKnob(asked.knob, value))
 
-    def action_pause(self) -> None:
-        """Freeze or thaw the view; collecting goes on."""
-        self.order(self.session.time.pause)
+            self.push_screen(EditScreen(asked.knob, asked.value, "x2 or +50% or -1 is a step, "), entered)
+        elif isinstance(asked, ToggleFault):
+            question = f"End {asked.fault}, put back what it changed?" if asked.on else f"Start {asked.fault}?"
+            self._confirm(question, asked.says, asked)
+        else:
+            self.order(asked)
 
-    def action_scrub(self, steps: int) -> None:
-        """Go back or forward in time; the view stands still there."""
-        self.order(lambda: self.session.time.scrub(steps))
+    def _confirm(self, question: str, detail: str, asked: Order) -> None:
+        self.push_screen(ConfirmScreen(question, detail), lambda yes: self.order(asked) if yes else None)
 
-    def action_now(self) -> None:
-        """Back to the newest sample."""
-        self.order(lambda: self.session.time.seek(None))
+    def action_order(self, name: str) -> None:
+        """The order of the key of that name."""
+        asked = BY_ID[name].does
+        assert not isinstance(asked, str)
+        self.order(asked)
 
-    def action_overlay(self) -> None:
-        """Lay the baseline's curves under the current ones, or no longer."""
-        self.order(self.session.time.lay_under)
+    def action_name_segment(self) -> None:
+        """Start a segment under a name that is typed."""
+        self.push_screen(
+            EditScreen("name of the new segment", "after"),
+            lambda name: self.order(MarkBaseline(name)) if name else None,
+        )
 
     def action_onset(self) -> None:
         """Show the moment at which the chosen finding began."""
         finding = self._chosen()
-        onset = finding.onset_s if finding else None
-        if onset is None:
+        if finding is None or finding.onset_s is None:
             self.notify("No finding with a known beginning.", timeout=4)
             return
-        self.order(lambda: self.session.time.centre(onset))
-
-    def action_diagnose(self) -> None:
-        """Ask all playbooks now."""
-
-        def order() -> str:
-            found = [
-                f for f in self.session.diagnose_now().findings if f.verdict in ("confirmed", "likely", "possible")
-            ]
-            return f"Diagnosed: {len(found)} finding{'s' if len(found) != 1 else ''}"
-
-        self.order(order)
-
-    def action_zoom(self, steps: int) -> None:
-        """Let the charts show a longer or shorter stretch of time."""
-        self.order(lambda: self.session.time.zoom(steps))
-
-    def action_record(self) -> None:
-        """Start or stop a recording."""
-        self.order(self.session.toggle_recording)
+        self.order(Seek(finding.onset_s, centre=True))
 
     def action_apply(self) -> None:
         """Ask, then apply the proposed experiment of the chosen finding."""
-        from kvscope.tui.screens.confirm import ConfirmScreen
-
         finding = self._to_apply()
         if self.view is None or finding is None or finding.experiment is None:
             self.notify("No finding proposes a change that can be made from here.", timeout=4)
             return
+        experiment = finding.experiment
         if not self.view.can_apply:
-            hint = finding.experiment.run or finding.experiment.change
-            self.notify(
-                f"Only the built-in engine can be changed from here. For yours: {hint}", timeout=8, markup=False
-            )
+            hint = experiment.run or experiment.change
+            told = f"Only the built-in engine can be changed from here. For yours: {hint}"
+            self.notify(told, timeout=8, markup=False)
             return
-        sets = "\n".join(f"{name} = {value}" for name, value in finding.experiment.set)
-        held = f"\nheld: {', '.join(finding.experiment.hold)}" if finding.experiment.hold else ""
-
-        def answer(yes: bool | None) -> None:
-            if yes:
-                self.order(lambda: self.session.apply(finding.id))
-
-        self.push_screen(ConfirmScreen(f"Apply: {finding.experiment.change}?", sets + held), answer)
+        sets = "\n".join(f"{name} = {value}" for name, value in experiment.set)
+        held = f"\nheld: {', '.join(experiment.hold)}" if experiment.hold else ""
+        self._confirm(f"Apply: {experiment.change}?", sets + held, Apply(finding.id))
 
     def _chosen(self) -> Finding | None:
         """The finding that is open or highlighted, else the first."""
@@ -162,14 +96,69 @@ class Ordering(App[None]):
             finding = getattr(screen, "finding", None)
             if isinstance(finding, Finding):
                 return finding
-        main = next((screen for screen in self.screen_stack if isinstance(screen, MainScreen)), None)
-        return main.findings.chosen if main else None
+        return None
 
     def _to_apply(self) -> Finding | None:
         """The chosen finding when it sets something; on the overview else the first that does."""
         chosen = self._chosen()
-        if any(isinstance(getattr(screen, "finding", None), Finding) for screen in self.screen_stack):
-            return chosen if chosen and chosen.experiment and chosen.experiment.set else None
         candidates = [chosen] if chosen else []
-        candidates += list(self.view.findings) if self.view else []
+        if isinstance(self.screen, MainScreen):
+            candidates += list(self.view.findings) if self.view else []
         return next((f for f in candidates if f.experiment and f.experiment.set), None)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close a screen, and let go of what was painted of it: the toolkit keeps the rows of a thousand widgets."""
+        closing = super().pop_screen()
+        self.call_later(lambda: StylesCache.get_inner_outer.cache_clear())
+        return closing
+
+    def on_findings_panel_opened(self, message: FindingsPanel.Opened) -> None:
+        """Enter on a finding."""
+        from kvscope.tui.screens.finding import FindingScreen
+
+        if self.view is not None:
+            back = self.view.page.name if self.view.page else screens.OVERVIEW
+            self.push_screen(FindingScreen(message.finding, self.view), lambda _: self.order(Look(back)))
+            self.order(Look(f"diagnosis/{message.finding.id}"))
+
+    def action_board(self, name: str) -> None:
+        """Open a screen in place of the one that is open; its own key closes it."""
+        if name == screens.OVERVIEW or (isinstance(self.screen, Board) and self.screen.shows == name):
+            self.action_close_board()
+            return
+        self._leave_board()
+        self.push_screen(Board(name))
+        self.order(Look(name))
+
+    def go(self, asked: Look) -> None:
+        """Look at something of another screen: over the overview where that is what shows it."""
+        if asked.screen.startswith("replica/"):
+            self._leave_board()
+        self.order(asked)
+
+    def action_close_board(self) -> None:
+        """Back to the overview."""
+        if self._leave_board() or (self.view is not None and self.view.only):
+            self.order(Look(screens.OVERVIEW))
+
+    def _leave_board(self) -> bool:
+        """Close what lies over the overview; whether a screen of its own data was among it."""
+        had = False
+        while len(self.screen_stack) > 1 and not isinstance(self.screen, MainScreen):
+            had = had or isinstance(self.screen, Board)
+            self.pop_screen()
+        return had
+
+    def action_save(self, form: str = "svg") -> None:
+        """Write the screen into the current directory, as a picture, as text or with every number as JSON."""
+        try:
+            told = f"Saved {saving.save(self, form)}"
+        except OSError as error:
+            self.notify(f"Not saved: {error}", severity="error", markup=False)
+            return
+        self.notify(told, timeout=4, markup=False)
+
+    def action_copy(self) -> None:
+        """Put the screen's text into the terminal's clipboard."""
+        self.copy_to_clipboard(saving.plain(self))
+        self.notify("Copied the screen as text", timeout=4)

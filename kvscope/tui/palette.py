@@ -152,6 +152,12 @@ def use_sixteen() -> None:
     PARTS.update(_SIXTEEN)
 
 
+def curve_colour(name: str, position: int) -> str:
+    """Colour of a chart's line: by what it is where that has a colour of its own, else by its place."""
+    own = {"hot_reads": HOT, "cold_reads": COLD}.get(name)
+    return own or (FIRST, SECOND, NOTE, GOOD)[position % 4]
+
+
 def part_colour(name: str, position: int = 0) -> str:
     """Colour of a part of a token's time; names nobody foresaw take a spare one."""
     return PARTS.get(name, SPARE_PARTS[position % len(SPARE_PARTS)])

@@ -11,9 +11,8 @@ from typing import Protocol
 from textual.message import Message
 
 from kvscope.errors import KvscopeError
+from kvscope.order import Order
 from kvscope.view import View
-
-Order = Callable[[], str]
 
 SECOND_LOOK_S = 0.5
 """The first view is made without asking the playbooks: the one that has asked them follows it soon."""
@@ -43,29 +42,33 @@ class Broken(Message):
         self.error = error
 
 
-class Polled(Protocol):
-    """The part of a session that the thread itself uses."""
+class Watched(Protocol):
+    """What the dashboard asks of a session; ``kvscope.session.Session`` is one."""
 
     def poll(self) -> View: ...
+
+    def do(self, asked: Order) -> str: ...
+
+    def close(self) -> None: ...
 
 
 class Poller(threading.Thread):
     """Polls every ``interval_s`` and at once after an order; ``stop`` ends it."""
 
-    def __init__(self, session: Polled, post: Callable[[Message], object], interval_s: float) -> None:
+    def __init__(self, session: Watched, post: Callable[[Message], object], interval_s: float) -> None:
         super().__init__(name="kvscope-poller", daemon=True)
         self._session, self._post, self._interval_s = session, post, interval_s
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Order | threading.Event | None] = queue.SimpleQueue()
 
     def ask(self, order: Order) -> None:
-        """Run ``order`` on the polling thread; its text comes back as Answered."""
+        """Have it done on the polling thread; the session's words come back as Answered."""
         self._orders.put(order)
 
     def drain(self) -> None:
         """Wait until everything asked so far is done and the view after it is posted (for tests)."""
         first, second = threading.Event(), threading.Event()
         for event in (first, second):
-            self._orders.put(lambda event=event: (event.set(), "")[1])  # type: ignore[misc]
+            self._orders.put(event)
         second.wait(10)
 
     def stop(self) -> None:
@@ -93,8 +96,11 @@ class Poller(threading.Thread):
                 return
             self._obey(order)
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: Order | threading.Event) -> None:
+        if isinstance(order, threading.Event):
+            order.set()
+            return
         try:
-            self._post(Answered(order()))
+            self._post(Answered(self._session.do(order)))
         except KvscopeError as error:
             self._post(Answered(str(error), failed=True))

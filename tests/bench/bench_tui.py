@@ -31,13 +31,13 @@ from tests.tui.target import Target
 from tests.tui.views import full_view
 
 KVSCOPE = (sys.executable, "-m", "kvscope")
-FRESH = ("KV memory", "linear 22", "● throughput", "● hot", "5 KV bytes per layer", "Quit")
+FRESH = ("KV memory", "linear 22", "● throughput", "● hot", "KV bytes per layer", "Quit")
 """Words of the first whole frame: the numbers, both charts, the map's frame and the last line."""
 KEYS = {
     "the next part": ("\t", 400),
     "help": ("?", 400),
-    "Layers": ("L", 400),
-    "one panel alone": ("2", 400),
+    "Layers": ("6", 400),
+    "one panel alone": ("f", 400),
     "the reading cursor": ("\x1b[D", 40),
 }
 """Each with the bytes it writes at least; what opens something is pressed again to close it."""

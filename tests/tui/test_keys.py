@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from kvscope.order import Apply, Diagnose, MarkBaseline, NextBaseline, Order, Overlay, Pause, Record, Scrub, Seek, Zoom
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.screens.confirm import ConfirmScreen
+from kvscope.tui.keys import KEYS, screen_keys
+from kvscope.tui.screens.dialogs import ConfirmScreen
 from kvscope.tui.screens.finding import FindingScreen
 from kvscope.tui.screens.help import HelpScreen
 from kvscope.tui.screens.main import MainScreen
@@ -37,7 +39,7 @@ async def settle(app: KvscopeApp, pilot: Pilot[None]) -> None:
     await pilot.pause()
 
 
-def asked(app: KvscopeApp) -> list[str]:
+def asked(app: KvscopeApp) -> list[Order]:
     session = app.session
     assert isinstance(session, StillSession)
     return session.asked
@@ -50,35 +52,56 @@ def main(app: KvscopeApp) -> MainScreen:
 @pytest.mark.parametrize(
     ("key", "order"),
     [
-        ("b", "mark"),
-        ("B", "next_baseline"),
-        ("d", "diagnose"),
-        ("r", "record"),
-        ("+", "zoom -1"),
-        ("minus", "zoom 1"),
-        (",", "scrub -1"),
-        (".", "scrub 1"),
-        ("n", "seek None"),
-        ("v", "lay_under"),
-        ("o", "centre 1699999935"),
+        ("b", MarkBaseline()),
+        ("c", NextBaseline()),
+        ("d", Diagnose()),
+        ("r", Record()),
+        ("+", Zoom(-1)),
+        ("minus", Zoom(1)),
+        (",", Scrub(-1)),
+        (".", Scrub(1)),
+        ("n", Seek()),
+        ("v", Overlay()),
     ],
 )
-async def test_a_key_becomes_one_order_to_the_session(key: str, order: str) -> None:
+async def test_a_key_becomes_one_order_to_the_session(key: str, order: Order) -> None:
     async with shown() as (app, pilot):
         await pilot.press(key)
         await settle(app, pilot)
         assert asked(app) == [order]
 
 
+async def test_where_it_began_is_shown_in_the_middle() -> None:
+    async with shown() as (app, pilot):
+        await pilot.press("o")
+        await settle(app, pilot)
+        (order,) = asked(app)
+        assert isinstance(order, Seek)
+        assert order.centre
+        assert order.time_s == pytest.approx(1699999935, abs=1)
+
+
+async def test_a_segment_gets_the_name_that_is_typed() -> None:
+    async with shown() as (app, pilot):
+        await pilot.press("m", "ctrl+u", *"fp8", "enter")
+        await settle(app, pilot)
+        assert asked(app) == [MarkBaseline("fp8")]
+
+
+def test_no_two_keys_differ_by_case_alone() -> None:
+    keys = [one for key in (*KEYS, *screen_keys()) for one in key.keys.split(",")]
+    assert len({key.lower() for key in keys}) == len(keys)
+
+
 async def test_space_pauses_and_the_first_line_says_so() -> None:
     async with shown() as (app, pilot):
         await pilot.press("space")
         await settle(app, pilot)
-        assert asked(app) == ["paused=True"]
+        assert asked(app) == [Pause()]
         assert "paused" in text_of(app, "target")
         await pilot.press("space")
         await settle(app, pilot)
-        assert asked(app) == ["paused=True", "paused=False"]
+        assert asked(app) == [Pause(), Pause()]
         assert "live" in text_of(app, "target")
 
 
@@ -91,7 +114,7 @@ async def test_apply_asks_first_and_no_is_no() -> None:
         assert asked(app) == []
         await pilot.press("a", "y")
         await settle(app, pilot)
-        assert asked(app) == ["apply memory-down-throughput-flat"]
+        assert asked(app) == [Apply("memory-down-throughput-flat")]
 
 
 async def test_apply_on_an_engine_that_is_not_ours_only_tells_what_to_do() -> None:
@@ -130,27 +153,29 @@ async def test_q_quits() -> None:
         assert not app.is_running
 
 
-async def test_numbers_open_one_panel_and_escape_brings_all_back() -> None:
+async def test_f_shows_one_part_alone_and_escape_brings_all_back() -> None:
     async with shown(size=(160, 48)) as (app, pilot):
-        await pilot.press("5")
+        app.screen.query_one("#layers").focus()
+        await pilot.press("f")
         assert main(app).solo == "layers"
-        assert not app.screen.query_one("#trend").display
+        assert not app.screen.query_one("#chart-0").display
         await pilot.press("escape")
         assert main(app).solo == ""
-        assert app.screen.query_one("#trend").display
+        assert app.screen.query_one("#chart-0").display
 
 
-async def test_brackets_turn_through_the_panels_of_a_narrow_screen() -> None:
+async def test_brackets_turn_through_the_parts_of_a_narrow_screen() -> None:
     async with shown() as (app, pilot):
         await pilot.press("right_square_bracket")
-        assert main(app).solo == "trend"
-        await pilot.press("left_square_bracket", "left_square_bracket")
         assert main(app).solo == "parts"
+        await pilot.press("left_square_bracket", "left_square_bracket")
+        assert main(app).solo.startswith("chart")
 
 
 async def test_arrows_read_all_charts_at_one_moment() -> None:
     async with shown(size=(160, 48)) as (app, pilot):
-        await pilot.press("2", "2", "left", "left")
+        app.screen.query_one("#chart-0").focus()
+        await pilot.press("left", "left")
         await pilot.pause()
         at = main(app).cursor_s
         view = main(app).view
@@ -162,7 +187,9 @@ async def test_arrows_read_all_charts_at_one_moment() -> None:
 
 async def test_the_layer_map_tells_the_value_under_the_cursor() -> None:
     async with shown() as (app, pilot):
-        await pilot.press("5", "left", "down", "down")
+        await pilot.press("right_square_bracket", "right_square_bracket", "right_square_bracket")
+        assert main(app).solo == "layers"
+        await pilot.press("left", "down", "down")
         await pilot.pause()
         assert "layer" in text_of(app, "layers")
         assert "MiB" in text_of(app, "layers")
@@ -194,7 +221,7 @@ async def test_keys_can_be_given_other_names() -> None:
         await pilot.press("b")
         await pilot.press("m")
         await settle(app, pilot)
-        assert asked(app) == ["mark"]
+        assert asked(app) == [MarkBaseline()]
 
 
 def text_of(app: KvscopeApp, panel: str) -> str:

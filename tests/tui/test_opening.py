@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from kvscope.errors import UsageError
+from kvscope.order import Look, ResetKnobs, SetKnob, ToggleFault
 from kvscope.tui import first_run
 from kvscope.tui.app import KvscopeApp, binding_ids, run
-from kvscope.tui.panels._table import Cells
+from kvscope.tui.keys import digit
+from kvscope.tui.panels.table import Cells
 from kvscope.tui.saving import as_json, plain
-from kvscope.tui.screens.confirm import ConfirmScreen
-from kvscope.tui.screens.edit import EditScreen
+from kvscope.tui.screens.dialogs import ConfirmScreen, EditScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.view import Page, Table
 from tests.tui.still import StillSession
@@ -35,23 +36,24 @@ async def test_a_knob_is_typed_anew_and_a_fault_is_asked_for_before_it_starts() 
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         session.view = full_view(page=lab_view())
-        await pilot.press("X")
+        await pilot.press(digit("lab"))
         await settle(app, pilot)
-        app.screen.query_one("#_table").focus()
+        app.screen.query_one("#table").focus()
         await pilot.press("enter")
         assert isinstance(app.screen, EditScreen)
         await pilot.press("ctrl+u", *"generic", "enter")
         await settle(app, pilot)
-        assert session.asked[-1] == "change {'kernels': 'generic'}"
+        assert session.asked[-1] == SetKnob("kernels", "generic")
         app.screen.query_one("#beside").focus()
         await pilot.press("down", "enter")
         assert isinstance(app.screen, ConfirmScreen)
         await pilot.press("y")
         await settle(app, pilot)
-        assert session.asked[-1] == "toggle tier_thrash"
+        assert isinstance(session.asked[-1], ToggleFault)
+        assert session.asked[-1].fault == "tier_thrash"
         await pilot.press("u")
         await settle(app, pilot)
-        assert session.asked[-1] == "reset"
+        assert session.asked[-1] == ResetKnobs()
 
 
 async def test_enter_opens_a_request_and_escape_closes_it_before_the_screen() -> None:
@@ -59,19 +61,19 @@ async def test_enter_opens_a_request_and_escape_closes_it_before_the_screen() ->
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         session.view = page_view("requests", "full")
-        await pilot.press("R")
+        await pilot.press(digit("requests"))
         await settle(app, pilot)
-        app.screen.query_one("#_table").focus()
+        app.screen.query_one("#table").focus()
         await pilot.press("down", "enter")
         await settle(app, pilot)
-        assert session.asked[-1] == "look requests/1"
+        assert session.asked[-1] == Look("requests/1")
         assert session.view.page is not None
         session.view = replace(session.view, page=replace(session.view.page, about="1"))
         app.poller.drain()
         await pilot.pause()
         await pilot.press("escape")
         await settle(app, pilot)
-        assert session.asked[-1] == "look requests/"
+        assert session.asked[-1] == Look("requests/")
         assert not isinstance(app.screen, MainScreen)
 
 
@@ -80,7 +82,7 @@ async def test_a_click_chooses_a_row_a_second_one_opens_it_and_a_click_on_a_head
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         session.view = page_view("fleet", "full")
-        await pilot.press("F")
+        await pilot.press(digit("fleet"))
         await settle(app, pilot)
         cells = app.screen.query_one(Cells)
         await pilot.click(cells, offset=(5, 4))
@@ -89,7 +91,7 @@ async def test_a_click_chooses_a_row_a_second_one_opens_it_and_a_click_on_a_head
         assert cells.sort == 0
         await pilot.click(cells, offset=(5, 4))
         await settle(app, pilot)
-        assert session.asked[-1] == "look replica/37"
+        assert session.asked[-1] == Look("replica/37")
         assert isinstance(app.screen, MainScreen)
 
 
@@ -98,9 +100,9 @@ async def test_the_bar_of_screens_answers_the_mouse() -> None:
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
-        await pilot.click("#screens", offset=(8, 0))
+        await pilot.click("#screens", offset=(13, 0))
         await settle(app, pilot)
-        assert session.asked[-1] == "look diagnosis"
+        assert session.asked[-1] == Look("diagnosis")
 
 
 async def test_another_finding_asks_for_its_charts_and_the_band_says_where_it_fires() -> None:
@@ -108,13 +110,13 @@ async def test_another_finding_asks_for_its_charts_and_the_band_says_where_it_fi
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         session.view = page_view("diagnosis", "full")
-        await pilot.press("D")
+        await pilot.press(digit("diagnosis"))
         await settle(app, pilot)
         assert "fires" in text_of(app)
         assert "began" in text_of(app)
         await pilot.press("down")
         await settle(app, pilot)
-        assert session.asked[-1] == "look diagnosis/tpot-up-tier-switching"
+        assert session.asked[-1] == Look("diagnosis/tpot-up-tier-switching")
 
 
 async def test_the_view_is_kept_as_text_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +125,7 @@ async def test_the_view_is_kept_as_text_and_as_json(tmp_path: Path, monkeypatch:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(app, pilot)
         shown = plain(app)
-        await pilot.press("w", "J")
+        await pilot.press("w", "x")
         await pilot.pause()
     (text,), (data,) = tmp_path.glob("*.txt"), tmp_path.glob("*.json")
     assert text.read_text().splitlines()[:20] == shown.splitlines()[:20]

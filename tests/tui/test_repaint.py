@@ -77,7 +77,7 @@ async def test_a_closed_screen_leaves_nothing_of_what_was_painted_behind() -> No
         app.poller.drain()
         kept = []
         for _ in range(3):
-            await pilot.press("L", "L")
+            await pilot.press("6", "6")
             await pilot.pause()
             kept.append(len(caches()) - len(others))
         assert kept[0] == kept[1] == kept[2] > 0

@@ -8,15 +8,20 @@ import pytest
 from textual.geometry import Region
 from textual.pilot import Pilot
 
-from kvscope import session_pages, session_tables
+from kvscope.order import Look, Pause
+from kvscope.screens import discover
+from kvscope.screens.charts import LINES
+from kvscope.screens.reader import Reader
+from kvscope.screens.requests import requests
 from kvscope.session import Session
-from kvscope.session_view import Reader
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Store
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.panels._base import Panel
-from kvscope.tui.panels._table import BesideTable, Cells
-from kvscope.tui.screens import discover
+from kvscope.tui.keys import digit
+from kvscope.tui.panels.chart import ChartPanel
+from kvscope.tui.panels.panel import Panel
+from kvscope.tui.panels.table import Cells
+from kvscope.tui.screens.board import Board
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.widgets.canvas import Canvas
 from kvscope.view import Headline, Page, Table, Trend, View, Whole
@@ -72,13 +77,13 @@ def text_of(app: KvscopeApp) -> str:
     )
 
 
-def test_keys_and_names_of_screens_are_their_own_and_the_session_plans_every_one() -> None:
-    keys = [board.KEY for board in discover()]
-    taken = {key for key, _ in KvscopeApp(StillSession(full_view()))._bindings.key_to_bindings.items()}
-    assert len(set(keys)) == len(keys)
-    assert set(keys) <= taken
-    assert {board.name_of() for board in discover()} == set(session_pages.PLANS)
-    assert all(board.HELP and board.PANELS for board in discover())
+BOARDS = list(discover())[1:]
+
+
+def test_every_screen_says_what_it_is_and_charts_lines_there_are() -> None:
+    assert all(screen.title and screen.help for screen in discover().values())
+    assert len({screen.order for screen in discover().values()}) == len(discover()) <= 10
+    assert {line for screen in discover().values() for line in screen.lines} <= set(LINES)
 
 
 @pytest.mark.parametrize("known", ["full", "empty", "missing"])
@@ -87,16 +92,17 @@ async def test_every_screen_shows_every_view_within_the_terminal(size: tuple[int
     session = StillSession(full_view())
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=size) as pilot:
-        for board in discover():
-            session.view = page_view(board.name_of(), known)
-            await pilot.press(board.KEY)
+        for name in BOARDS:
+            session.view = page_view(name, known)
+            await pilot.press(digit(name))
             await settle(app, pilot)
-            assert isinstance(app.screen, board)
-            assert session.asked[-1] == f"look {board.name_of()}"
+            assert isinstance(app.screen, Board)
+            assert app.screen.shows == name
+            assert session.asked[-1] == Look(name)
             for panel in app.screen.query(Panel):
-                if isinstance(panel, BesideTable) and known != "full":
+                if panel.id == "beside" and known != "full":
                     continue  # takes no room while it has nothing to say
-                if getattr(panel, "SPARE", False):
+                if isinstance(panel, ChartPanel) and panel.chart.spare:
                     continue  # nor does this one, and no view here has a GPU
                 assert panel.region.area > 0, panel
                 assert Region(0, 0, *size).contains_region(panel.region), panel
@@ -104,7 +110,7 @@ async def test_every_screen_shows_every_view_within_the_terminal(size: tuple[int
         await pilot.press("escape")
         await settle(app, pilot)
         assert isinstance(app.screen, MainScreen)
-        assert session.asked[-1] == "look overview"
+        assert session.asked[-1] == Look("overview")
 
 
 async def test_a_table_sorts_by_the_chosen_column_and_keeps_the_unknown_last() -> None:
@@ -112,7 +118,7 @@ async def test_a_table_sorts_by_the_chosen_column_and_keeps_the_unknown_last() -
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         session.view = page_view("layers", "full")
-        await pilot.press("L")
+        await pilot.press(digit("layers"))
         await settle(app, pilot)
         await pilot.press("greater_than_sign", "greater_than_sign", "greater_than_sign")
         cells = app.screen.query_one(Cells)
@@ -128,12 +134,12 @@ async def test_an_unknown_table_says_what_would_supply_it() -> None:
     app = KvscopeApp(session, interval_s=60)
     async with app.run_test(size=(80, 24)) as pilot:
         session.view = page_view("fleet", "missing")
-        await pilot.press("F")
+        await pilot.press(digit("fleet"))
         await settle(app, pilot)
         assert UNSAID.remedy in text_of(app)
 
 
-@pytest.mark.parametrize("place", ["panels.tiers.TiersPanel.show", "widgets.line_chart._Plot.line"])
+@pytest.mark.parametrize("place", ["panels.chart.ChartPanel.show", "widgets.line_chart._Plot.line"])
 async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no such [/colour]")
@@ -146,7 +152,7 @@ async def test_a_panel_that_raises_says_so_and_the_rest_lives_on(place: str, mon
         assert "not drawn: ValueError: no such [/colour]" in text_of(app)
         assert "throughput did not move" in text_of(app)
         await pilot.resize_terminal(100, 30)
-        await pilot.press("4")
+        await pilot.press("right_square_bracket", "right_square_bracket")
         await settle(app, pilot)
         assert "no such [/colour]" in text_of(app), "also where panels have no frame to say it in"
         monkeypatch.undo()
@@ -161,7 +167,7 @@ def test_the_session_reads_what_the_open_screen_needs_and_nothing_else() -> None
     for second in range(1, 15):
         clock.now_s = START_S + second
         session.store.add(engine.step(clock.now_s))
-    session.look("layers")
+    session.do(Look("layers"))
     view = session.poll()
     assert view.page is not None
     assert view.page.table is not None
@@ -169,14 +175,14 @@ def test_the_session_reads_what_the_open_screen_needs_and_nothing_else() -> None
     assert [row[0] for row in view.page.table.rows] == ["0", "1", "2", "3"]
     assert view.headlines == ()
     assert view.layers is not None
-    session.time.pause()
-    session.look("tiers")
+    session.do(Pause())
+    session.do(Look("tiers"))
     paused = session.poll()
     assert paused.paused
     assert paused.page is not None
     assert paused.page.name == "tiers"
     assert replace(session.poll(), now_s=0) == replace(paused, now_s=0)
-    session.look("overview")
+    session.do(Look("overview"))
     assert session.poll().headlines
 
 
@@ -185,7 +191,7 @@ def test_requests_that_ended_in_the_same_step_stay_two_rows_and_the_newest_comes
     for t, told in ((10.0, (64, 8, 0.5)), (12.0, (512, 16, 0.7)), (12.0, (2048, 32, 0.9))):
         names = ("request.tokens_in", "request.tokens_out", "latency.ttft")
         store.add([Sample(name, float(value), t) for name, value in zip(names, told, strict=True)])
-    table = session_tables.requests(Reader(store))
+    table = requests(Reader(store))
     assert not isinstance(table.rows, Missing)
     assert [(row[0], row[1], row[2], row[5]) for row in table.rows] == [
         (12.0, 2048, 32, 0.9),

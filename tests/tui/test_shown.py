@@ -10,8 +10,8 @@ from kvscope.finding import Diagnosis
 from kvscope.signals.reading import Missing, Reading
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.finding_text import full, one_line
-from kvscope.tui.panels._base import Panel
 from kvscope.tui.panels.headlines import change_of
+from kvscope.tui.panels.panel import Panel
 from kvscope.tui.panels.target import state_of
 from kvscope.tui.panels.verdict import quiet_words
 from kvscope.tui.widgets.canvas import Canvas
@@ -63,7 +63,7 @@ async def test_an_engine_that_knows_its_requests_but_not_its_steps_gets_the_requ
     assert "4.00 s" in text
 
 
-@pytest.mark.parametrize("panel", ["trend", "sparse", "tiers", "layers"])
+@pytest.mark.parametrize("panel", ["chart-0", "chart-1", "chart-2", "layers"])
 async def test_an_empty_chart_is_a_sentence_and_not_an_empty_box(panel: str) -> None:
     assert "Unknown: this engine" in await text_on(missing_view(), panel)
     assert "No data yet" in await text_on(empty_view(), panel)

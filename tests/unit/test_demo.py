@@ -8,6 +8,7 @@ from typing import cast
 
 from kvscope.demo import Demo
 from kvscope.finding import Diagnosis, Experiment, Finding, SegmentSummary
+from kvscope.order import Apply, Order
 from kvscope.session import Session
 from kvscope.view import View
 
@@ -41,8 +42,9 @@ class Stage:
         segments = tuple(SegmentSummary(name, 0, 1) for name in ("warm-up", "dense", "compressed", "verified"))
         return Diagnosis({}, segments, self.findings)
 
-    def apply(self, finding_id: str, name: str = "after") -> str:
-        self.asked.append((f"apply {finding_id}", name))
+    def do(self, asked: Order) -> str:
+        assert isinstance(asked, Apply)
+        self.asked.append((f"apply {asked.finding}", asked.name))
         return "Set kernels = block"
 
     def set(self, knobs: Mapping[str, str], mark: str = "") -> object:
@@ -112,7 +114,7 @@ def test_a_dead_engine_ends_it() -> None:
 def test_a_person_who_applies_takes_over() -> None:
     stage = Stage(values=WARM, findings=(LIKELY,))
     demo = demo_on(stage)
-    demo.apply("flat")
+    demo.do(Apply("flat"))
     play(demo, stage, 60.0)
     assert stage.asked == [("apply flat", "after")]
 

@@ -10,6 +10,7 @@ import pytest
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.finding import Finding
+from kvscope.order import Apply, MarkBaseline, NextBaseline, Pause, Record
 from kvscope.playbook import load_all
 from kvscope.session import Session
 from kvscope.signals.reading import Missing, Reading
@@ -141,7 +142,7 @@ def test_the_flagship_is_found_when_memory_fell_and_throughput_did_not_move() ->
 def test_mark_makes_what_was_seen_the_baseline_and_starts_a_segment() -> None:
     bench = Bench()
     bench.run(20)
-    assert "Baseline: all" in bench.session.mark() or "Baseline: start" in bench.session.mark()
+    assert "Baseline: all" in bench.session.do(MarkBaseline()) or "Baseline: start" in bench.session.do(MarkBaseline())
     view = bench.run(10)
     assert span_names(view)[1] == "after"
     assert isinstance(headline(view, "kv_memory").baseline, Reading)
@@ -153,14 +154,14 @@ def test_mark_right_after_a_change_takes_the_segment_before_and_cuts_nothing() -
     bench.run(30)
     bench.segment("compressed")
     bench.run(3)
-    assert bench.session.mark().startswith("Baseline: dense")
+    assert bench.session.do(MarkBaseline()).startswith("Baseline: dense")
     assert [span.name for span in bench.run(1).segments] == ["dense", "compressed"]
 
 
 def test_mark_with_too_little_data_says_so_and_changes_nothing() -> None:
     bench = Bench()
     bench.run(2)
-    assert "needs" in bench.session.mark()
+    assert "needs" in bench.session.do(MarkBaseline())
     assert len(bench.run(1).segments) == 1
 
 
@@ -168,7 +169,7 @@ def test_segments_made_by_hand_never_share_a_name() -> None:
     bench = Bench()
     for _ in range(3):
         bench.run(10)
-        bench.session.mark()
+        bench.session.do(MarkBaseline())
     names = [span.name for span in bench.run(1).segments]
     assert len(set(names)) == len(names) == 4
 
@@ -176,28 +177,28 @@ def test_segments_made_by_hand_never_share_a_name() -> None:
 def test_another_baseline_can_be_chosen_going_round() -> None:
     bench = Bench()
     bench.compressed()
-    bench.session.mark()
+    bench.session.do(MarkBaseline())
     bench.run(10)
-    assert bench.session.next_baseline() == "Baseline: dense"
-    assert bench.session.next_baseline() == "Baseline: compressed"
+    assert bench.session.do(NextBaseline()) == "Baseline: dense"
+    assert bench.session.do(NextBaseline()) == "Baseline: compressed"
 
 
 def test_a_paused_view_stands_still_while_data_are_collected() -> None:
     bench = Bench()
     before = bench.run(20)
-    bench.session.time.pause()
+    bench.session.do(Pause())
     during = bench.run(20)
     assert during.paused
     assert during.now_s == before.now_s
     assert during.headlines == before.headlines
-    bench.session.time.pause()
+    bench.session.do(Pause())
     assert bench.run(1).now_s == before.now_s + 21
 
 
 def test_an_applied_experiment_that_keeps_its_promise_is_confirmed() -> None:
     bench = Bench()
     bench.compressed()
-    told = bench.session.apply(FLAGSHIP)
+    told = bench.session.do(Apply(FLAGSHIP))
     assert "kernels = block" in told
     assert bench.lever.asked == [({"kernels": "block"}, "after")]
     during = bench.run(5)
@@ -213,7 +214,7 @@ def test_an_applied_experiment_without_effect_is_refuted_but_not_hastily() -> No
     bench = Bench(lever="broken")
     bench.lever.marks = True
     bench.compressed()
-    bench.session.apply(FLAGSHIP)
+    bench.session.do(Apply(FLAGSHIP))
     assert finding(bench.run(15)).verdict in ("likely", "possible")
     assert finding(bench.run(30)).verdict == "refuted"
 
@@ -221,7 +222,7 @@ def test_an_applied_experiment_without_effect_is_refuted_but_not_hastily() -> No
 def test_a_source_that_reports_no_change_gets_the_segment_from_the_session() -> None:
     bench = Bench(lever="silent")
     bench.compressed()
-    bench.session.apply(FLAGSHIP)
+    bench.session.do(Apply(FLAGSHIP))
     view = bench.run(20)
     assert span_names(view) == ("compressed", "after")
     assert view.tags["kernels"] == "block"
@@ -232,7 +233,7 @@ def test_an_engine_that_is_not_ours_cannot_be_changed() -> None:
     view = bench.compressed()
     assert not view.can_apply
     with pytest.raises(UsageError, match="built-in"):
-        bench.session.apply(FLAGSHIP)
+        bench.session.do(Apply(FLAGSHIP))
 
 
 def test_a_failing_source_is_told_once_and_asked_again() -> None:
@@ -264,7 +265,7 @@ def test_a_recording_holds_what_was_seen_and_closes_with_the_session(tmp_path: P
     bench = Bench()
     bench.run(5)
     path = tmp_path / "seen.db"
-    bench.session.toggle_recording(path)
+    bench.session.do(Record(path))
     assert bench.run(10).recording == str(path)
     bench.session.close()
     assert bench.source.closed

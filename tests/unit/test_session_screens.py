@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from kvscope import session_wholes
 from kvscope.checks import Bound, Check
 from kvscope.errors import UsageError
+from kvscope.order import Look, MarkBaseline, Overlay, Scrub
+from kvscope.screens.diagnosis import band
+from kvscope.screens.reader import Reader
+from kvscope.screens.requests import request
 from kvscope.session import Session
-from kvscope.session_evidence import band
-from kvscope.session_lab import Lab
-from kvscope.session_view import Reader
+from kvscope.session.lab import Lab
 from kvscope.signals.reading import Missing
 from kvscope.store import Store
 from probes.sample import Sample
@@ -48,25 +49,25 @@ def test_the_band_is_where_the_check_says_yes(check: Check, baseline: float | No
 def test_going_back_shows_the_moment_and_going_past_the_end_lives_on() -> None:
     session, _ = watched(60)
     newest = session.poll().now_s
-    session.time.scrub(-2)
+    session.do(Scrub(-2))
     past = session.poll()
     assert past.past
     assert past.paused
     assert past.now_s == pytest.approx(newest - 20)
     assert past.window[1] == pytest.approx(past.now_s, abs=2)
-    session.time.scrub(3)
+    session.do(Scrub(3))
     assert not session.poll().paused
 
 
 def test_the_baseline_lies_under_the_current_segment() -> None:
     session, clock = watched(30)
     session.poll()
-    session.mark()
+    session.do(MarkBaseline())
     engine = Engine()
     for second in range(31, 50):
         clock.now_s = START_S + second
         session.store.add(engine.step(clock.now_s))
-    session.time.lay_under()
+    session.do(Overlay())
     ghost = session.poll().trends["kv_memory"].ghost
     assert ghost
     assert ghost[0][0] >= START_S + 29
@@ -84,6 +85,7 @@ def test_shares_of_decode_are_told_where_an_engine_counts_steps_and_prefill_only
         }
         session.store.add([Sample(name, float(value), t) for name, value in told.items()])
     clock.now_s = START_S + 19
+    session.do(Look("host"))
     points = session.poll().trends["host_share"].points
     assert not isinstance(points, Missing)
     assert points[-1][1] == pytest.approx(0.2)
@@ -135,8 +137,9 @@ def test_a_request_is_its_queue_prefill_and_decode() -> None:
     told = {"request.tokens_in": 64, "request.tokens_out": 8, "sched.queue_time": 0.5, "latency.prefill_time": 0.2}
     store.add([Sample(name, float(value), 10.0) for name, value in {**told, "latency.e2e": 2.0}.items()])
     reader = Reader(store)
-    reader.end_s = 11.0
-    (whole,) = session_wholes.request(reader, "10.0:0")
+    reader.end_s, reader.about = 11.0, "10.0:0"
+    (whole,) = request(reader)
     assert whole.parts == (("queue", "queue", 0.5), ("prefill", "prefill", 0.2), ("decode", "decode", 1.3))
     assert "turns: unknown" in whole.told[1]
-    assert isinstance(session_wholes.request(reader, "9.0:0")[0].parts, Missing)
+    reader.about = "9.0:0"
+    assert isinstance(request(reader)[0].parts, Missing)

@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from kvscope.finding import Diagnosis, Finding
 from kvscope.tui.finding_text import full, one_line
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, NOTE, TEXT
-from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels.panel import Panel
 from kvscope.view import View
 
 
@@ -43,8 +43,6 @@ class FindingList(OptionList):
 
 class FindingsPanel(Panel):
     TITLE = "Findings"
-    ORDER = 10
-    SHORT = "Findings"
     SLOT = "story"
     READS = ("diagnosis", "can_apply", "status", "playbooks")
     HELP = "What was found, the numbers, the other causes, the next step. Enter opens one."

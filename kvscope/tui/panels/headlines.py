@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from kvscope.signals.reading import Missing, Reading
 from kvscope.tui.format import Steady, clip, signed
 from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, TEXT, paint
-from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import Headline, View
 
@@ -69,7 +69,6 @@ class Tiles(Canvas):
 
 class HeadlinesPanel(Panel):
     TITLE = "Headlines"
-    ORDER = 2
     SLOT = "top"
     TITLED = False
     READS = ("headlines",)

@@ -8,16 +8,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kvscope.signals.reading import Missing
-from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.heat_map import HeatMap
 from kvscope.view import View
 
 
 class LayersPanel(Panel, can_focus=True):
     TITLE = "KV bytes per layer"
-    ORDER = 50
-    SHORT = "Layers"
-    SLOT = "map"
     READS = ("layers", "segments", "window")
     HELP = "Resident KV bytes of each layer over time; arrow keys read single cells."
     BINDINGS: ClassVar[list[BindingType]] = [

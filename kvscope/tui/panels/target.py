@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 
 from kvscope.tui.format import clip, duration
 from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, paint
-from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import View
 
@@ -56,7 +56,6 @@ class TargetLine(Canvas):
 
 class TargetPanel(Panel):
     TITLE = "Target"
-    ORDER = 0
     SLOT = "top"
     READS = (
         "target",

@@ -10,7 +10,7 @@ from kvscope.finding import Finding
 from kvscope.tui.finding_text import why_of
 from kvscope.tui.format import clip
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH, paint
-from kvscope.tui.panels._base import Panel
+from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import View
 
@@ -55,7 +55,7 @@ class VerdictLine(Canvas):
         lines = []
         unknown = view.diagnosis.unknown if view.diagnosis else ()
         if unknown:
-            lines.append(f"{len(unknown)} signals unknown, so not ruled out: D says what would supply them")
+            lines.append(f"{len(unknown)} signals unknown, so not ruled out: 2 says what would supply them")
         lines += view.notices[-2:]
         for row, line in zip(rows[1:], lines, strict=False):
             row.put(3, clip(line, width - 4), paint(DIM))
@@ -77,7 +77,6 @@ class VerdictLine(Canvas):
 
 class VerdictPanel(Panel):
     TITLE = "Verdict"
-    ORDER = 1
     SLOT = "top"
     READS = ("diagnosis", "trial", "can_apply", "ended", "status", "notices", "playbooks")
 

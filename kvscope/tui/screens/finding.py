@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from kvscope.finding import Finding
 from kvscope.tui.finding_text import full, one_line
-from kvscope.tui.panels._chart import charts_for
-from kvscope.tui.panels._judged import pictures_of
+from kvscope.tui.panels.chart import charts_for
+from kvscope.tui.panels.judged import pictures_of
 from kvscope.tui.widgets.key_bar import KeyBar
 from kvscope.tui.widgets.line_chart import LineChart, Picture
 from kvscope.view import View
@@ -29,7 +29,7 @@ class FindingScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", id="back"),
         Binding("enter", "back", "Back", show=False),
-        Binding("c", "turn", "Next chart", id="finding.chart"),
+        Binding("t", "turn", "Next chart", id="finding.chart"),
         Binding("j", "scroll(1)", "Down", show=False),
         Binding("k", "scroll(-1)", "Up", show=False),
     ]

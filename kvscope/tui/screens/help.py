@@ -11,10 +11,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from kvscope.tui.keys import KEYS, screen_keys
 from kvscope.tui.palette import BAD, BRIGHT, DIM, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH
-from kvscope.tui.panels import numbered
-from kvscope.tui.screens import discover
-from kvscope.tui.screens._dimmed import Dimmed
+from kvscope.tui.screens.dialogs import Dimmed
 
 _VERDICTS = {
     "confirmed": "an experiment showed it",
@@ -26,6 +25,19 @@ _VERDICTS = {
 }
 
 
+_MOVES = (
+    ("[ ]", "previous, next part of the overview alone"),
+    ("f", "the part with the focus alone; again: all"),
+    ("tab", "next part of the screen"),
+    ("↑ ↓ enter", "choose and open a finding or a row"),
+    ("← →", "read the charts at one moment (shift: faster)"),
+    ("t", "of a finding: its next chart"),
+    ("↑ ↓", "in the layer map: choose a layer"),
+    ("< > ~", "in a table: sort by another column, turn the order round"),
+    ("esc", "back"),
+)
+
+
 class HelpScreen(Dimmed[None]):
     """Closes on any of the keys that close things."""
 
@@ -34,10 +46,6 @@ class HelpScreen(Dimmed[None]):
         Binding("j", "scroll(1)", "Down", show=False),
         Binding("k", "scroll(-1)", "Up", show=False),
     ]
-
-    def __init__(self, keys: list[tuple[str, str]]) -> None:
-        super().__init__()
-        self.keys = keys
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help"):
@@ -51,24 +59,13 @@ class HelpScreen(Dimmed[None]):
         """The page."""
         text = Text()
         _head(text, "KEYS", first=True)
-        for key, what in (
-            *self.keys,
-            ("1 to 9", "one panel alone; again: back to all"),
-            ("[ ]", "previous, next panel"),
-            ("tab", "next part of the screen"),
-            ("↑ ↓ enter", "choose and open a finding"),
-            ("← →", "read the charts at one moment (shift: faster)"),
-            ("↑ ↓", "in the layer map: choose a layer"),
-            ("< > ~", "in a table: sort by another column, turn the order round"),
-            ("esc", "back"),
-        ):
-            _row(text, key, what)
+        for key in KEYS:
+            _row(text, key.display or key.keys, f"{key.title}. {key.says}")
+        for keys, what in _MOVES:
+            _row(text, keys, what)
         _head(text, "SCREENS")
-        for board in discover():
-            _row(text, board.KEY, f"{board.TITLE}. {board.HELP}")
-        _head(text, "PANELS")
-        for number, panel in enumerate(numbered(), start=1):
-            _row(text, str(number), f"{panel.TITLE}. {panel.HELP}")
+        for key in screen_keys():
+            _row(text, key.keys, f"{key.title}. {key.says}")
         _head(text, "VERDICTS")
         for verdict, meaning in _VERDICTS.items():
             sign = VERDICT_GLYPH[verdict]  # type: ignore[index]

@@ -11,13 +11,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.widgets import Static
 
-from kvscope.tui.palette import BRIGHT, DIM, FAINT, paint
-from kvscope.tui.panels import discover, numbered
-from kvscope.tui.panels._base import Panel
+from kvscope import screens
+from kvscope.finding import Finding
+from kvscope.tui.panels.accounting import AccountingPanel, PartsPanel
+from kvscope.tui.panels.chart import ChartPanel
 from kvscope.tui.panels.findings import FindingsPanel
-from kvscope.tui.screens._board import Bar
-from kvscope.tui.screens._reading import Reading
-from kvscope.tui.widgets.canvas import Canvas, Line
+from kvscope.tui.panels.headlines import HeadlinesPanel
+from kvscope.tui.panels.layers import LayersPanel
+from kvscope.tui.panels.panel import Panel
+from kvscope.tui.panels.target import TargetPanel
+from kvscope.tui.panels.verdict import VerdictPanel
+from kvscope.tui.screens.board import Bar, Reading
 from kvscope.tui.widgets.key_bar import KeyBar
 from kvscope.view import View
 
@@ -27,30 +31,11 @@ ROOMY = 150
 _NOWHERE = (0, 0, "")
 
 
-class Tabs(Canvas):
-    """The panels and their keys; the open one is bright."""
-
-    chosen = ""
-
-    def draw(self, width: int, height: int) -> list[Line]:
-        row, x = Line(width), 1
-        panels = numbered()
-        full = sum(len(panel.TITLE) + 5 for panel in panels) <= width
-        short = sum(len(panel.SHORT) + 5 for panel in panels) <= width
-        for number, panel in enumerate(panels, start=1):
-            here = panel.name_of() == self.chosen
-            name = panel.TITLE if full else panel.SHORT if short or here else ""
-            row.put(x, str(number), paint(BRIGHT if here else DIM, bold=True))
-            row.put(x + 2, name, paint(BRIGHT if here else FAINT, bold=here))
-            x += len(name) + (5 if name else 3)
-        return [row]
-
-
 class MainScreen(Reading):
     """Holds every panel; decides which are visible; hands each the view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(n), f"panel({n})", f"Panel {n}", show=False, id=f"panel.{n}") for n in range(1, 10)),
+        Binding("f", "alone", "One part alone", show=False, id="panel.alone"),
         Binding("right_square_bracket", "turn(1)", "Next panel", show=False, id="panel.next"),
         Binding("left_square_bracket", "turn(-1)", "Previous panel", show=False, id="panel.previous"),
         Binding("escape", "overview", "Overview", show=False, id="overview"),
@@ -67,24 +52,22 @@ class MainScreen(Reading):
     def compose(self) -> ComposeResult:
         # Before anything hangs below this screen: every later change of class styles all of it anew.
         self._classify(self.app.size.width, self.app.size.height)
-        panels = [panel() for panel in discover()]
-        charts = [panel for panel in panels if panel.SLOT == "chart"]
-        maps = [panel for panel in panels if panel.SLOT == "map"]
+        charts: list[Panel] = [
+            ChartPanel(chart, f"chart-{at}", "chart")
+            for at, chart in enumerate(screens.discover()[screens.OVERVIEW].charts)
+        ]
         with Vertical(id="dashboard"):
-            yield from (panel for panel in panels if panel.SLOT == "top")
-            yield Bar("")
-            yield Tabs(id="tabs")
+            yield from (TargetPanel(), VerdictPanel(), HeadlinesPanel(), AccountingPanel())
+            yield Bar(screens.OVERVIEW)
             with Horizontal(id="body"):
                 with Container(id="story"):
-                    yield from (panel for panel in panels if panel.SLOT in ("story", "page"))
+                    yield from (FindingsPanel(), PartsPanel())
                 with Container(id="charts"):
-                    yield from charts[:1] + maps + charts[1:]
+                    yield from [*charts[:1], LayersPanel(slot="chart"), *charts[1:]]
             yield KeyBar()
         yield Static(id="too-small")
 
     def on_mount(self) -> None:
-        for number, panel in enumerate(numbered(), start=1):
-            self.query_one(f"#{panel.name_of()}", Panel).border_title = f"{number} {panel.TITLE}"
         self.place(self.app.size.width, self.app.size.height)
         self.refill()
         self.query_one("#findings OptionList").focus()
@@ -107,15 +90,11 @@ class MainScreen(Reading):
             return
         solo = self._classify(width, height)
         for panel in self.query(Panel):
-            if panel.SLOT != "top":
-                panel.display = panel.name_of() == solo if solo else panel.SLOT != "page"
+            if panel.slot != "top":
+                panel.display = panel.id == solo if solo else panel.slot != "page"
         for name in ("story", "charts"):
             box = self.query_one(f"#{name}")
             box.display = any(panel.display for panel in box.query(Panel))
-        tabs = self.query_one(Tabs)
-        tabs.chosen = solo
-        tabs.display = bool(solo)
-        tabs.redraw()
         self.call_after_refresh(self.refill)
 
     def _classify(self, width: int, height: int) -> str:
@@ -132,13 +111,6 @@ class MainScreen(Reading):
         self.set_classes([*(self.classes - arranged.keys()), *(name for name, on in arranged.items() if on)])
         return solo
 
-    def refill(self) -> None:
-        """Show the last view again: panels that were hidden did not draw it."""
-        for panel in self.query(Panel):
-            panel.forget()
-        if self.view is not None:
-            self.receive(self.view)
-
     def receive(self, view: View) -> None:
         """Hand every panel the new view; while they are being made it waits for them."""
         self.view = view
@@ -150,23 +122,29 @@ class MainScreen(Reading):
             filled, self._filled = self._filled, None
             filled()
 
-    def action_panel(self, number: int) -> None:
-        """Open a panel alone; the same key again goes back to the columns."""
-        panels = numbered()
-        if number > len(panels):
-            return
-        name = panels[number - 1].name_of()
-        self.solo = "" if self.solo == name and not self.has_class("-narrow") else name
+    def _open(self, name: str) -> None:
+        """One panel alone, or all again."""
+        self.solo = name
         self.place(self.app.size.width, self.app.size.height)
-        target = self.query_one(f"#{name}", Panel)
-        inner = target.query("OptionList")
-        (inner.first() if inner else target).focus()
+        if name:
+            target = self.query_one(f"#{name}", Panel)
+            inner = target.query("OptionList")
+            (inner.first() if inner else target).focus()
+
+    def action_alone(self) -> None:
+        """The part that has the focus alone; again: all of them."""
+        focused = (
+            next((one for one in self.focused.ancestors_with_self if isinstance(one, Panel)), None)
+            if self.focused
+            else None
+        )
+        self._open("" if self.solo or focused is None else str(focused.id))
 
     def action_turn(self, step: int) -> None:
-        """The next or previous panel."""
-        names = [panel.name_of() for panel in numbered()]
+        """The next or previous panel alone."""
+        names = [str(panel.id) for panel in self.query(Panel) if panel.slot != "top"]
         at = names.index(self.solo) if self.solo in names else (0 if self.has_class("-narrow") else -step)
-        self.action_panel((at + step) % len(names) + 1)
+        self._open(names[(at + step) % len(names)])
 
     def action_overview(self) -> None:
         """First let go of the reading cursor, then of the one replica, then of the single panel."""
@@ -174,13 +152,12 @@ class MainScreen(Reading):
             self.point(None)
             return
         if self.view is not None and self.view.only:
-            self.app.action_close_board()  # type: ignore[attr-defined]
+            self.ordering.action_close_board()
             return
-        self.solo = ""
-        self.place(self.app.size.width, self.app.size.height)
+        self._open("")
         self.query_one("#findings OptionList").focus()
 
     @property
-    def findings(self) -> FindingsPanel:
-        """The findings panel."""
-        return self.query_one(FindingsPanel)
+    def finding(self) -> Finding | None:
+        """The chosen finding: what keys act on."""
+        return self.query_one(FindingsPanel).chosen if self._placed != _NOWHERE else None

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kvscope import session_tables, signals
+from kvscope import signals
 from kvscope.errors import SourceError
-from kvscope.session_view import Reader
+from kvscope.screens.fleet import fleet
+from kvscope.screens.reader import Reader
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources import open_target
 from kvscope.sources.ranks import RanksSource, is_list
@@ -128,7 +129,7 @@ def test_the_fleet_screen_shows_ranks_side_by_side_and_says_that_others_wait(tmp
     store = watched(",".join(str(one.path) for one in two(tmp_path)))
     reader = Reader(store)
     reader.at(store.segments[0], None)
-    table = session_tables.fleet(reader)
+    table = fleet(reader)
     assert isinstance(table.rows, tuple)
     assert [row[0] for row in table.rows] == ["0", "1"]
     columns = [name for name, _ in table.columns]

@@ -1,0 +1,120 @@
+"""Screens, one file each, found by its name: which signals, charts and tables it shows, and what its rows open.
+
+A screen says *what* is shown; it draws nothing and knows no terminal. It is read only while it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+
+from kvscope.discovery import module_names
+from kvscope.order import Order
+from kvscope.screens.reader import Fact, Reader
+from kvscope.view import Page, Table, Trend, View, Whole
+
+OVERVIEW = "overview"
+Cell = float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A framed part of a screen: one picture a tuple, each of lines that share a unit.
+
+    ``spare``: left out while nothing of it is known, because another part says what would supply it.
+    """
+
+    title: str
+    pictures: tuple[tuple[str, ...], ...]
+    spare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of one screen alone, and the order it gives."""
+
+    key: str
+    says: str
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a screen shows. ``layers``: the map of KV bytes per layer over time.
+
+    ``table``, ``beside`` and ``wholes`` are a title and what reads it; ``judged`` are the charts of the opened finding.
+    """
+
+    title: str
+    order: int
+    help: str
+    facts: tuple[Fact, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    table: tuple[str, Callable[[Reader], Table]] | None = None
+    beside: tuple[str, Callable[[Reader], Table | None]] | None = None
+    wholes: tuple[str, Callable[[Reader], tuple[Whole, ...]]] | None = None
+    empty: str = ""
+    """What stands in place of ``wholes`` while nothing is opened."""
+    layers: bool = False
+    judged: Callable[[Reader], tuple[str, tuple[Trend, ...]]] | None = None
+    """Which finding it is about, and its charts."""
+    more: Callable[[Reader, View], View] | None = None
+    """Adds what only this screen has to the view."""
+    chosen: Callable[[str, str, tuple[Cell, ...]], Order | None] | None = None
+    """(``table`` or ``beside``, the row's key, the row) → the order that Enter on it gives."""
+    closes: bool = False
+    """Rows stay opened until Escape."""
+    keys: tuple[Key, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Every line that its charts draw."""
+        return tuple(name for chart in self.charts for picture in chart.pictures for name in picture)
+
+
+@cache
+def discover() -> dict[str, Screen]:
+    """Name → screen, in their order; the overview is the first."""
+    found = {}
+    for name in module_names(__path__):
+        screen = getattr(import_module(f"{__name__}.{name}"), "SCREEN", None)
+        if isinstance(screen, Screen):
+            found[name] = screen
+    return dict(sorted(found.items(), key=lambda pair: pair[1].order))
+
+
+def numbers(path: str, reader: Reader, window_s: float) -> View:
+    """A view with the numbers of a screen and nothing else; ``path`` is its name, or name/what of it is opened.
+
+    The overview where there is no such screen.
+    """
+    name, _, reader.about = path.partition("/")
+    screen = discover().get(name)
+    if screen is None:
+        name, screen = OVERVIEW, discover()[OVERVIEW]
+    charts = reader.charts
+    charts.read(reader.store, window_s, screen.lines, screen.layers, reader.end_s or None)
+    view = View(
+        target="",
+        kind="",
+        now_s=0.0,
+        alive=True,
+        trends=charts.trends(reader.now, reader.was, screen.lines),
+        layers=charts.layers() if screen.layers else None,
+        window=charts.window,
+    )
+    about, judged = screen.judged(reader) if screen.judged else (reader.about, ())
+    if name != OVERVIEW:
+        page = Page(
+            name,
+            tuple(reader.fact(fact, slow=True) for fact in screen.facts),
+            screen.table[1](reader) if screen.table else None,
+            about,
+            screen.beside[1](reader) if screen.beside else None,
+            screen.wholes[1](reader) if screen.wholes else (),
+            judged,
+        )
+        view = replace(view, page=page)
+    return screen.more(reader, view) if screen.more else view

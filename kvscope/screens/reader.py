@@ -1,0 +1,154 @@
+"""Reads signals for a screen: over now, over the baseline, one beside the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from kvscope import signals
+from kvscope.finding import Diagnosis
+from kvscope.screens.charts import Charts
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.replicas import OneReplica
+from kvscope.store import Segment, Store
+from kvscope.view import Headline, Table
+
+if TYPE_CHECKING:
+    from kvscope.playbook_schema import Playbook
+
+NOW_S = 10.0
+"""Length of "now", seconds."""
+MATTERS = 0.02
+MATTERS_POINTS = 0.005
+"""Changes below these are not worth a colour even when they are measured well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A number of a screen: its label, the signal behind it, and which way is good (+1 up, -1 down, 0 it depends)."""
+
+    label: str
+    signal: str
+    better: int = 0
+    name: str = ""
+
+
+class Settings(Protocol):
+    """The built-in engine's settings as tables; ``kvscope.session.lab.Lab`` is one."""
+
+    def knobs(self) -> Table: ...
+
+    def faults(self) -> Table: ...
+
+
+class _OneReplica(OneReplica):
+    """``OneReplica`` with what a screen needs beside series: the stream's span, its segments, a memory of its own."""
+
+    def __init__(self, store: Store, replica: str) -> None:
+        super().__init__(store, replica)
+        self._answers: dict[object, object] = {}
+        self._newest = 0.0
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        return self._whole.span
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._whole.segments
+
+    def memo(self, segment: Segment | None = None) -> dict[object, object]:
+        """Answers until the next sample."""
+        newest = self.span[1] if self.span else 0.0
+        if newest != self._newest:
+            self._newest = newest
+            self._answers.clear()
+        return self._answers
+
+
+class Reader:
+    """Computes signals over now and over the baseline; a baseline that is over is computed once.
+
+    ``only``: one replica of a fleet, read as if it were alone.
+    """
+
+    def __init__(
+        self, store: Store, playbooks: Sequence[Playbook] = (), lab: Settings | None = None, only: str = ""
+    ) -> None:
+        self.store = _OneReplica(store, only) if only else store
+        self.playbooks, self.lab = playbooks, lab
+        self.charts = Charts()
+        self.current: Segment | None = None
+        self.baseline: Segment | None = None
+        self.diagnosis: Diagnosis | None = None
+        self.about = ""
+        """What of the screen is opened."""
+        self.end_s = 0.0
+        """The moment that is read at: just past the newest sample, unless somebody went back in time."""
+        self.points: dict[tuple[str, float], float | None] = {}
+        """Readings of judged signals at points whose time is over."""
+        self._remembered: dict[str, Reading | Missing] = {}
+
+    def at(
+        self,
+        current: Segment | None,
+        baseline: Segment | None,
+        diagnosis: Diagnosis | None = None,
+        overlay: bool = False,
+    ) -> None:
+        """Choose the two segments that are read from here on, and whether the curves of one lie under the other's."""
+        if _edges(baseline) != _edges(self.baseline):
+            self._remembered.clear()
+        self.current, self.baseline, self.diagnosis = current, baseline, diagnosis
+        self.end_s = current.end_s if current else 0.0
+        self.charts.lay_under(*((baseline, current) if overlay else (None, None)))
+
+    def now(self, name: str, slow: bool = False) -> Reading | Missing:
+        """A signal over the last seconds of the current segment; a slow one over as much of it as it needs."""
+        segment = self.current
+        found: Reading | Missing = Missing("no sample yet", "")
+        if segment is None:
+            return found
+        for length in (NOW_S, 6 * NOW_S, math.inf) if slow else (NOW_S,):
+            start = max(segment.start_s, segment.end_s - length)
+            found = signals.compute(name, self.store, Segment(segment.name, start, segment.end_s, segment.tags))
+            if isinstance(found, Reading) or start == segment.start_s:
+                break
+        if isinstance(found, Missing) and segment.end_s - segment.start_s < 3.0 and self.baseline is not None:
+            return Missing("measuring", "") if isinstance(self.was(name), Reading) else found
+        return found
+
+    def was(self, name: str) -> Reading | Missing:
+        """A signal over the baseline segment."""
+        if self.baseline is None:
+            return Missing("no baseline", "press b")
+        if name not in signals.names():
+            return Missing("no such signal")
+        if name not in self._remembered:
+            self._remembered[name] = signals.compute(name, self.store, self.baseline)
+        return self._remembered[name]
+
+    def fact(self, fact: Fact, slow: bool = False) -> Headline:
+        """A number of a screen beside its baseline."""
+        return self.compared(fact, self.now(fact.signal, slow))
+
+    def compared(self, fact: Fact, now: Reading | Missing) -> Headline:
+        """A reading beside its baseline: relative change, or points for shares, and whether it exceeds the noise."""
+        name, was = fact.name or fact.signal, self.was(fact.signal) if self.baseline else None
+        if not isinstance(now, Reading) or not isinstance(was, Reading):
+            return Headline(name, fact.label, now, was, None, fact.better)
+        points = now.unit == "ratio"
+        change = now.value - was.value if points else (now.value / was.value - 1 if was.value else None)
+        sure = abs(now.value - was.value) > math.hypot(now.error, was.error)
+        matters = change is not None and abs(change) >= (MATTERS_POINTS if points else MATTERS)
+        return Headline(name, fact.label, now, was, change, fact.better, points, sure and matters)
+
+    def latest(self, metric: str) -> float | None:
+        """The newest value of an unlabelled metric at the moment on screen."""
+        return self.store.latest(metric, (), self.end_s)
+
+
+def _edges(segment: Segment | None) -> tuple[str, float, float] | None:
+    return (segment.name, segment.start_s, segment.end_s) if segment else None
