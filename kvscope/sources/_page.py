@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from kvscope.sources._prometheus import Parser
 from kvscope.sources.maps._base import Derived, EngineMap, Entry
+from kvscope.sources.settings import Settings
 from probes.catalog import CATALOG
 from probes.sample import Labels, Sample, labels_of
 
@@ -54,6 +55,7 @@ class PageReader:
     def __init__(self, engine: EngineMap, *beside: EngineMap) -> None:
         self.engine = engine
         self.flags: dict[str, str] = {}
+        self.settings = Settings(engine.ENGINE)
         self.tags: dict[str, str] = {"engine": engine.ENGINE}
         self._engines = (engine, *beside)
         if beside:
@@ -92,6 +94,7 @@ class PageReader:
         self._watch(counters, values.get(("process.start_time", ())), result)
         result.samples = [Sample(metric, value, t, labels) for (metric, labels), value in values.items()]
         result.samples += [Sample(metric, value, t) for metric, value in derived.values.items()]
+        result.samples += self._settings(t, {*(metric for metric, _ in values), *derived.values})
         result.samples.append(Sample("engine.info", 1.0, t, self._identity()))
         return result
 
@@ -209,6 +212,14 @@ class PageReader:
             self.tags.update({tag: text for tag, text in derived.tags.items() if engine is self.engine})
             notices += derived.notices
         return Derived(found, {}, tuple(notices))
+
+    def _settings(self, t: float, said: Collection[str]) -> list[Sample]:
+        """Return the settings that came up anew: labels of info families are an engine's account of its arguments."""
+        for families in self._infos.values():
+            for labels in families:
+                for name, value in labels:
+                    self.settings.read(name, value, "page")
+        return [sample for sample in self.settings.samples(t) if sample.metric not in said]
 
     def _watch(self, counters: dict[tuple[str, Labels], float], start: float | None, result: PageResult) -> None:
         """Compare with the page before: a counter that went back, or another start time, is a restart."""

@@ -15,6 +15,7 @@ from kvscope.sources._flags import flags_of, local_pid
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.maps._base import HasSide, Role
+from kvscope.sources.settings import DOCUMENTS, flags_wanted, of_document
 
 TIMEOUT_S = 3.0
 FIRST_TIMEOUT_S = 10.0
@@ -128,14 +129,31 @@ class ScrapeSource:
 
     def _beside(self, path: str) -> str:
         parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+        place, _, query = path.partition("?")
+        return urlunsplit((parts.scheme, parts.netloc, place, query, ""))
 
     def _look_beside(self) -> None:
         """Learn what the page does not say, now and again when a silent engine answers: it may be another one."""
         self._ask_version()
         self.pid = self._pid_of(self.url)
+        reader = self._log.reader
+        engine = reader.engine
         if self.pid is not None:
-            self._log.reader.flags = flags_of(self.pid, self._log.reader.engine.FLAGS)
+            found = flags_of(self.pid, {*engine.FLAGS, *flags_wanted(engine.ENGINE)})
+            reader.flags = {name: value for name, value in found.items() if name in engine.FLAGS}
+            for name, value in found.items():
+                reader.settings.read(name, value, "command line")
+        self._ask_settings()
+
+    def _ask_settings(self) -> None:
+        """Take an engine's own account of its arguments where it gives one; most servers do not, and say nothing."""
+        for path in DOCUMENTS.get(self._log.reader.engine.ENGINE, ()):
+            try:
+                found = json.loads(self._get(self._beside(path), self._timeout_s))
+            except (SourceError, ValueError, RecursionError):
+                continue
+            if of_document(self._log.reader.settings, found):
+                return
 
     def _ask_version(self) -> None:
         """Ask the engine for its version where it has a place for that."""

@@ -15,6 +15,7 @@ from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._page import PageResult
 from kvscope.sources.maps._base import json_number
+from kvscope.sources.settings import Settings
 from probes.sample import Sample, labels_of
 
 DRAINS = (
@@ -37,6 +38,7 @@ class IterationReader:
     def __init__(self) -> None:
         self.engine = maps.load("tensorrt_llm")
         self.flags: dict[str, str] = {}
+        self.settings = Settings("tensorrt-llm")
         self.tags: dict[str, str] = {"engine": self.engine.ENGINE}
         self._counters: dict[str, float] = {"batch.steps": 0.0, "time.step": 0.0, "tokens.generated": 0.0}
         self._gauges: dict[str, float] = {}
