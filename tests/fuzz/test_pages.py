@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kvscope.errors import KvscopeError
 from kvscope.sources._page import PageReader, PageResult
 from kvscope.sources._pagelog import PageLog
-from kvscope.sources._prometheus import Parser, series_names, split_line
+from kvscope.sources._prometheus import Parser, Shapes, series_names, split_line
 from kvscope.sources._reader import reader_for
-from kvscope.sources._shapes import Shapes
 from kvscope.sources.maps import sglang, vllm
 from kvscope.store import Store
 from probes.catalog import metric_of
