@@ -8,6 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from kvscope import signals
+from kvscope.account import words
 from kvscope.finding import Diagnosis, Evidence, Finding
 from kvscope.report import _lines, _svg, _words
 from kvscope.signals.batches import edges
@@ -41,6 +42,7 @@ def render(diagnosis: Diagnosis, store: Store | None = None) -> str:
         f"<h1>{title}</h1>",
         *_segments(diagnosis),
         *(f"<p>{escape(notice)}</p>" for notice in diagnosis.notices),
+        *_account(diagnosis),
     ]
     for finding in found:
         lines += _finding(diagnosis, finding, store)
@@ -56,6 +58,13 @@ def _segments(diagnosis: Diagnosis) -> Iterator[str]:
         for one in diagnosis.segments
     ]
     yield from _table(("segment", "from", "length", "tags"), rows)
+
+
+def _account(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.account is not None:
+        yield f"<h2>{words.TITLE}</h2>"
+        rows = [(line.label, line.text, line.how) for line in words.lines(diagnosis.account)]
+        yield from _table(("", "", "known"), rows)
 
 
 def _tags(tags: dict[str, str]) -> str:

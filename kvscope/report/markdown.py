@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvscope.account import words
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding
 from kvscope.report import _lines, _words
 
@@ -13,6 +14,7 @@ def render(diagnosis: Diagnosis) -> str:
     found = _lines.told(diagnosis)
     lines = [f"# {_text(_lines.what(diagnosis.source))}", "", *_segments(diagnosis)]
     lines += [line for notice in diagnosis.notices for line in (f"> {_text(notice)}", "")]
+    lines += _account(diagnosis)
     for finding in found:
         lines += _finding(diagnosis, finding)
     if not found:
@@ -33,6 +35,14 @@ def _segments(diagnosis: Diagnosis) -> Iterator[str]:
         length = _words.span(segment.start_s, segment.end_s)
         yield _row(segment.name, _words.clock(segment.start_s), length, tags)
     yield ""
+
+
+def _account(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.account is not None:
+        yield from (f"## {words.TITLE}", "", "| | | known |", "|---|---|---|")
+        for line in words.lines(diagnosis.account):
+            yield _row(line.label, line.text, line.how)
+        yield ""
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:

@@ -7,6 +7,7 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from kvscope.account import words
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Rival
 from kvscope.report import _lines, _words
 
@@ -29,7 +30,7 @@ def render(
     """
     width = width or min(WIDEST, shutil.get_terminal_size((WIDTH, 24)).columns)
     writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
-    blocks = [list(writer.head(diagnosis))]
+    blocks = [list(writer.head(diagnosis)), list(writer.account(diagnosis))]
     found = _lines.told(diagnosis)
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
     if not found:
@@ -53,6 +54,13 @@ class _Writer:
             yield from self.wrapped(f"{segment.name}: {when}" + (f"; {tags}" if tags else ""), _INDENT)
         for notice in diagnosis.notices:
             yield from self.wrapped(f"note: {notice}", _INDENT)
+
+    def account(self, diagnosis: Diagnosis) -> Iterator[str]:
+        if diagnosis.account is None:
+            return
+        yield words.TITLE
+        for line in words.lines(diagnosis.account):
+            yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
 
     def finding(self, diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
         yield from self._title(finding)

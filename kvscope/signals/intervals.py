@@ -120,10 +120,11 @@ def intervals_of(window: Window) -> Intervals | Missing:
 
 
 def _cut(window: Window) -> Intervals | Missing:
+    times: Sequence[float] = ()
     for metric in _CLOCKS:
         slices = window.slices(metric)
         if slices:
-            times = max((times for times, _ in slices.values()), key=len)
+            times = max((taken for taken, _ in slices.values()), key=len)
             break
     else:
         known = next((metric for metric in _CLOCKS if window.store.keys(metric)), None)
@@ -134,7 +135,7 @@ def _cut(window: Window) -> Intervals | Missing:
         return Missing(f"{metric}: {count_text(len(times))}, too few to tell one moment from the next", WATCH_LONGER)
     if len(times) > MOST:
         step = -(-len(times) // MOST)
-        times = times[:-1:step] + times[-1:]
+        times = [*times[:-1:step], times[-1]]
     return Intervals(window, times)
 
 

@@ -5,8 +5,8 @@ count the steps in which they held one back are taken at their word; for the oth
 scheduler can do. A request waits at the end of a step only when that step could not take it in, so:
 
 - where preemption goes on, or what is free when the pool is fullest is less than the next prompt, the pool stops it;
-- else where as many run as may run, or as ever do while others wait, the cap stops it;
-- else where prompts take most of the engine's time, each step's token budget is used up before its turn comes.
+- else where steps are full of prompt tokens and the number that run varies, each step's token budget does;
+- else the cap does: no other reason is left. Where the cap is known, it must be reached.
 
 Gauges stand still in a long step: each stretch of ``CHUNK_S`` is judged by the fullest it shows, and by Little's law.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import signal
-from kvscope.signals.steps import prompt_tokens, running_of, step_times, waiting_of
+from kvscope.signals.steps import prompt_tokens, running_of, step_times, steps_of, waiting_of
 from kvscope.signals.window import Window
 from probes.sample import Labels
 
@@ -33,11 +33,12 @@ HALF = 0.5
 """Below it the pool stops nobody, however many requests it would hold if they shared nothing."""
 AT_CAP = 0.8
 """Running over what may run from which the cap is reached: a gauge is read after a step, without those it ended."""
-FLAT = 0.5
-"""Share of the moments with a queue in which the most ran, or all but one: a plateau. Of ten moments of a number that
-merely varies, two or three come that near to the highest."""
-BUSY_WITH_PROMPTS = 0.5
-"""Share of the engine's time on prompts from which a step's token budget can be what holds others back."""
+EXACT = 0.9
+"""Share of the moments with a queue in which exactly the most ran: then it is a cap, however full the steps are."""
+FULL_STEP = 256
+"""Prompt tokens per step from which steps may be full: half of the least budget (512) that engines are run with."""
+HALF_BUDGET = 0.5
+"""Mean fill of steps from which their budget holds others back, where the budget is known."""
 WAITS = 0.5
 COUNTED = {
     "pool": "sched.kv_bound_steps",
@@ -58,7 +59,7 @@ class Admission:
     known: str
     watched_s: float
     cap: float | None = None
-    """The most that may run, as configured or as the plateau shows."""
+    """The most that may run: as configured, else where the plateau lay while the cap held."""
     fits: float | None = None
     """Mean requests the pool holds if they share nothing."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -79,7 +80,7 @@ def admission(window: Window) -> Admission | Missing:
         return Missing("the engine was not watched in this segment", "watch for longer")
     shares = {part: seconds.get(part, 0.0) / whole for part in PARTS}
     known = "inferred" if counted is None else "counted"
-    return Admission(shares, known, whole, _cap(cut, running), fits(cut), seconds)
+    return Admission(shares, known, whole, _cap(cut, running, seconds["cap"] > 0), fits(cut), seconds)
 
 
 def window_absent(window: Window) -> Missing:
@@ -214,44 +215,36 @@ def _booked(cut: Intervals) -> list[float] | None:
 
 def _other(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> str:
     """Return why room in the pool is not used: the cap, the token budget, or nobody can tell."""
-    ran = [running[k] for k in held]
     most = max(running[k] for k in chunk)
-    cap = cut.window.setting("sched.max_running")
+    cap, full = cut.window.setting("sched.max_running"), _full_steps(cut, chunk)
     if not isinstance(cap, Missing) and cap > 0:
-        reached = most >= AT_CAP * cap
-    else:
-        slack = 1 if most >= 4 else 0
-        reached = most >= 1 and sum(n >= most - slack for n in ran) >= FLAT * len(ran)
-    if reached:
-        return "cap"
-    if _on_prompts(cut, chunk):
+        return "cap" if most >= AT_CAP * cap else "token_budget" if full else "unknown"
+    if most < 1:
+        return "token_budget" if full else "unknown"
+    if full and sum(running[k] >= most for k in held) < EXACT * len(held):
         return "token_budget"
-    # Room in the pool and in the step: only a cap is left, where nobody says how high it is.
-    return "cap" if isinstance(cap, Missing) and most >= 1 and cut.gauge("kv.usage_ratio") is not None else "unknown"
+    # Room in the pool and in the steps: only a cap is left, though nobody says how high it is.
+    return "cap" if full or cut.gauge("kv.usage_ratio") is not None else "unknown"
 
 
-def _on_prompts(cut: Intervals, chunk: range) -> bool:
-    """Whether prompts took so much of the chunk's time that others had to wait for their turn in a step."""
-    return prompt_share(cut, _between(chunk, cut)) > BUSY_WITH_PROMPTS
+def _full_steps(cut: Intervals, chunk: range) -> bool:
+    """Whether steps had so many prompt tokens in them that there was no room for those of others."""
+    prompts, steps = prompt_tokens(cut), steps_of(cut)
+    if prompts is None or steps is None:
+        return False
+    stretches = _between(chunk, cut)
+    made = sum(steps[i] for i in stretches)
+    mean = sum(prompts[i] for i in stretches) / made if made else 0.0
+    budget = cut.window.setting("config.max_batched_tokens")
+    return mean >= (FULL_STEP if isinstance(budget, Missing) or budget <= 0 else HALF_BUDGET * budget)
 
 
-def prompt_share(cut: Intervals, stretches: range) -> float:
-    """Return the share of time that steps without a prompt would not have taken, where prompts were computed."""
-    prompts, steps, timed = prompt_tokens(cut), cut.grown("batch.steps"), step_times(cut)
-    if prompts is None or not any(prompts[i] for i in stretches):
-        return 0.0
-    whole = sum(cut.lengths[i] for i in stretches)
-    if steps is None or timed is None or whole <= 0:
-        return 0.0
-    return max(0.0, 1 - sum(steps[i] for i in stretches) * timed.pure_s / whole)
-
-
-def _cap(cut: Intervals, running: Sequence[float] | None) -> float | None:
+def _cap(cut: Intervals, running: Sequence[float] | None, held: bool) -> float | None:
     cap = cut.window.setting("sched.max_running")
     if not isinstance(cap, Missing) and cap > 0:
         return cap
     waiting = cut.gauge("sched.waiting")
-    if running is None or waiting is None:
+    if running is None or waiting is None or not held:
         return None
     return max((n for n, others in zip(running, waiting, strict=True) if others >= WAITS), default=None)
 

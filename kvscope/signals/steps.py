@@ -54,6 +54,14 @@ def prompt_tokens(cut: Intervals) -> list[float] | None:
     return [max(0.0, all_ - found) for all_, found in zip(prompt, hits, strict=True)]
 
 
+def steps_of(cut: Intervals) -> list[float] | None:
+    """Return the steps made in each stretch: counted, else the tokens generated over the requests that ran."""
+    counted, generated, running = cut.grown("batch.steps"), cut.grown("tokens.generated"), running_of(cut)
+    if counted is not None or generated is None or running is None:
+        return counted
+    return [made / max(1.0, (running[i] + running[i + 1]) / 2) for i, made in enumerate(generated)]
+
+
 def step_times(cut: Intervals) -> StepTimes | None:
     """Split the mean gap between tokens; None where no gap was counted."""
     sums, counts = cut.grown("latency.itl.sum"), cut.grown("latency.itl.count")

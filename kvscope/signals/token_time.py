@@ -20,7 +20,7 @@ _COUNTED = {
     "host": ("time.host", "time.sample"),
     "stalls": ("tier.stall_time",),
 }
-"""Part → the counters that make it up; stalls for loads lie inside the transfer's or beside it, as the engine counts."""
+"""Part → the counters that make it up."""
 
 
 @dataclass(frozen=True, slots=True)
