@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from kvscope.amounts import amount
 from kvscope.plan import kinds
 from kvscope.plan.formulas import Estimate
 from kvscope.plan.plan import Plan
-from kvscope.report._words import amount
 
 
 def as_json(plan: Plan) -> str:

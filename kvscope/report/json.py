@@ -8,7 +8,7 @@ from typing import Any
 
 from kvscope.account import Account
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
-from kvscope.report._lines import change_in
+from kvscope.wording import change_in
 
 SCHEMA = 1
 
