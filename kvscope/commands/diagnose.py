@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             fill_pair(store, before, read, (baseline.describe().tags, description.tags))
         else:
             fill(store, read)
-    notices = (*(before.notices if before else ()), *read.notices)
+    notices = (*(before.notices if before else ()), *read.notices, *store.notices)
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
     found = diagnose(store, books, description, *pair, include_silent=options.all)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.maps._base import HasSide, Role
 from kvscope.sources.settings import DOCUMENTS, flags_wanted, of_document
+from probes import border
 
 TIMEOUT_S = 3.0
 FIRST_TIMEOUT_S = 10.0
@@ -117,8 +117,9 @@ class ScrapeSource:
         if not isinstance(engine, HasSide):
             return {}
         try:
-            found = engine.read_side(json.loads(self._get(self._beside(engine.SIDE_PATH), self._timeout_s)))
-        except (SourceError, ValueError, RecursionError):
+            text = self._get(self._beside(engine.SIDE_PATH), self._timeout_s)
+            found = engine.read_side(border.document(text, engine.SIDE_PATH))
+        except (SourceError, ValueError):
             found = {}
         if not found and not self._told_side:
             self._told_side = True
@@ -149,8 +150,8 @@ class ScrapeSource:
         """Take an engine's own account of its arguments where it gives one; most servers do not, and say nothing."""
         for path in DOCUMENTS.get(self._log.reader.engine.ENGINE, ()):
             try:
-                found = json.loads(self._get(self._beside(path), self._timeout_s))
-            except (SourceError, ValueError, RecursionError):
+                found = border.document(self._get(self._beside(path), self._timeout_s), path)
+            except (SourceError, ValueError):
                 continue
             if of_document(self._log.reader.settings, found):
                 return
@@ -161,9 +162,8 @@ class ScrapeSource:
         if not path:
             return
         try:
-            found = json.loads(self._get(self._beside(path), self._timeout_s))
-            version = found["version"]
-        except (SourceError, ValueError, KeyError, TypeError, RecursionError):
+            found = border.document(self._get(self._beside(path), self._timeout_s), path)
+            version = border.text(border.mapping(found, path).get("version"), "version", 64)
+        except (SourceError, ValueError):
             return
-        if isinstance(version, str):
-            self._log.reader.tags["version"] = version[:64]
+        self._log.reader.tags["version"] = version

@@ -7,7 +7,6 @@ is on. Read in TensorRT-LLM's source and documentation; not tried on a running s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from kvscope.sources import maps
 from kvscope.sources._page import PageResult
 from kvscope.sources.maps._base import json_number
 from kvscope.sources.settings import Settings
+from probes import border
 from probes.sample import Sample, labels_of
 
 DRAINS = (
@@ -99,8 +99,8 @@ class IterationReader:
 
 def _entries(text: str) -> Iterator[Mapping[str, Any]]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = border.document(text, "the list")
+    except border.Refused as error:
         raise ValueError("no JSON") from error
     if not isinstance(found, list):
         raise ValueError("expected a list of iterations")
