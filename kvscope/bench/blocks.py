@@ -97,14 +97,12 @@ def _model(options: argparse.Namespace) -> tuple[float, int, str]:
     """Bytes of a token over all layers, number of layers, name."""
     from pathlib import Path
 
-    from kvscope.plan import read_config
-    from kvscope.plan.forms import KvForms
+    from kvscope.plan import geometry
     from kvscope.plan.formulas import plain_bytes
-    from kvscope.plan.plan import held_bytes
 
     if not options.config:
         return float(EXAMPLE_TOKEN_BYTES), EXAMPLE_LAYERS, "32 layers, 8 KV heads of 128"
-    config, widths = read_config(Path(options.config)), KvForms.named(options.kv_dtype)
-    context = 4096
-    held = min(held_bytes(config, context, widths), plain_bytes(config, context, widths))
-    return held / context, config.layers, config.model_type or options.config
+    model = geometry(Path(options.config))
+    forms, context = model.forms(options.kv_dtype), 4096
+    held = min(model.held(context, forms).total_bytes, plain_bytes(model, context, forms) or float("inf"))
+    return held / context, len(model.counted()), model.model_type

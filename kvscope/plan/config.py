@@ -6,6 +6,7 @@ A key that may decide what a cache holds and that nobody read is a reason to ref
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from typing import Any
 
 from kvscope.errors import UsageError, nearest
 from kvscope.plan import defaults
-from probes import border
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model")
 """Where multimodal models keep the part that has a KV cache."""
@@ -122,8 +122,8 @@ class ModelConfig:
             key
             for key, value in self.values.items()
             if key not in self.read and key not in OF_ALL and value not in (None, False, 0, "", [], {})
-            if (DECIDES.search(key.lower()) and not HARMLESS.search(key.lower()))
-            or difflib.get_close_matches(key, missing, n=1, cutoff=MISSPELT)
+            if not HARMLESS.search(key.lower())
+            and (DECIDES.search(key.lower()) or difflib.get_close_matches(key, missing, n=1, cutoff=MISSPELT))
         ]
 
     def refuse(self, key: str, expected: str) -> UsageError:
@@ -152,7 +152,7 @@ def read_config(source: Path | Mapping[str, Any]) -> ModelConfig:
         return _text_part(source, "config")
     path = source / "config.json" if source.is_dir() else source
     try:
-        values = border.document(border.read_file(path), str(path))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; expected a Hugging Face config.json") from None
     except (OSError, ValueError, RecursionError) as error:

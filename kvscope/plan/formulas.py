@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvscope.plan.config import ModelConfig
-from kvscope.plan.families import _attention
 from kvscope.plan.forms import KvForms
+from kvscope.plan.model import Geometry
 
 PIECES = ((8 << 10, 0.6), (32 << 10, 0.35))
 """Coefficient below each length, in tokens; above the last one it is ``BEYOND``."""
@@ -27,15 +26,18 @@ class Estimate:
     bytes_per_request: int
 
 
-def plain_bytes(config: ModelConfig, context: int, forms: KvForms) -> int:
-    """2 × tokens × layers × KV heads × head size × bytes of a number."""
-    row = forms.key.bytes_of(_attention.head_dim(config)) + forms.value.bytes_of(_attention.head_dim(config))
-    return context * config.layers * _attention.kv_heads(config) * row
+def plain_bytes(model: Geometry, context: int, forms: KvForms) -> int:
+    """2 × tokens × layers × KV heads × head size × bytes of a number; 0 where no layer keeps heads."""
+    widest = max(model.counted(), key=lambda layer: layer.kv_heads * layer.key_dim)
+    row = forms.key.bytes_of(widest.key_dim, widest.kv_heads) + forms.value.bytes_of(widest.key_dim, widest.kv_heads)
+    return context * len(model.counted()) * row
 
 
-def estimates(config: ModelConfig, context: int, forms: KvForms) -> tuple[Estimate, ...]:
-    """Every formula's answer for one request of ``context`` tokens."""
-    plain = plain_bytes(config, context, forms)
+def estimates(model: Geometry, context: int, forms: KvForms) -> tuple[Estimate, ...]:
+    """Every formula's answer for one request of ``context`` tokens; none where the model keeps no heads."""
+    plain = plain_bytes(model, context, forms)
+    if not plain:
+        return ()
     piece = next((coefficient for below, coefficient in PIECES if context < below), BEYOND)
     return (
         Estimate("plain", "2 × tokens × layers × KV heads × head size × bytes (§2.1)", plain),
@@ -48,9 +50,9 @@ def estimates(config: ModelConfig, context: int, forms: KvForms) -> tuple[Estima
 
 
 def curve_estimate(
-    pieces: tuple[tuple[int, float], ...], margin: float, config: ModelConfig, context: int, forms: KvForms
+    pieces: tuple[tuple[int, float], ...], margin: float, model: Geometry, context: int, forms: KvForms
 ) -> Estimate:
     """What a measured curve (`kvscope bench curve`) says, its margin included."""
     coefficient = next(value for start, value in reversed(pieces) if context >= start) * (1 + margin)
-    held = round(plain_bytes(config, context, forms) * coefficient)
+    held = round(plain_bytes(model, context, forms) * coefficient)
     return Estimate("curve", f"{coefficient:.3f} of that: the measured curve at this length, margin included", held)

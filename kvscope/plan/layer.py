@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from kvscope.errors import UsageError
 
+AUTO = "auto"
+
 
 @dataclass(frozen=True, slots=True)
 class StatePart:
@@ -13,7 +15,7 @@ class StatePart:
 
     ``columns``: the width of a short convolution's kernel, whose past is this part; then ``numbers`` are those of one
     column, and engines keep one column less than the kernel is wide. ``dtype`` is None where a part is kept as the
-    model computes, else the dtype that the config or the architecture fixes.
+    model computes, AUTO where config and architecture leave it to the engine, else what they fix.
     """
 
     name: str
@@ -21,7 +23,6 @@ class StatePart:
     numbers: int
     columns: int = 0
     dtype: str | None = None
-    reads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,9 @@ class Layer:
     """One attention or state layer. Sizes in numbers, not bytes; ``kv_heads`` are those of the whole model.
 
     ``window``: newest tokens kept (or the chunk); ``latent`` and ``rope``: the row that MLA shares between heads;
-    ``index``: numbers of a sparse index's key, ``top_k``: tokens that are read; ``ratio``: tokens a stored row stands
-    for; ``stage``: its place among the model's layers, which pipeline stages split; ``draft``: of an MTP module.
+    ``expanded``: numbers of a token whose latent row is multiplied out to its heads; ``index``: numbers of a sparse
+    index's key, ``top_k``: tokens that are read; ``ratio``: tokens a stored row stands for; ``stage``: its place among
+    the model's layers, which pipeline stages split; ``draft``: of an MTP module.
     """
 
     kind: str
@@ -41,6 +43,7 @@ class Layer:
     query_heads: int = 0
     latent: int = 0
     rope: int = 0
+    expanded: int = 0
     index: int = 0
     top_k: int = 0
     ratio: int = 1

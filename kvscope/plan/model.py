@@ -24,8 +24,8 @@ from typing import Any
 
 from kvscope.plan import families, kinds
 from kvscope.plan.config import ModelConfig, read_config
-from kvscope.plan.forms import KvForms, index_row_bytes
-from kvscope.plan.layer import Layer, StatePart, share
+from kvscope.plan.forms import KvForms, get, index_row_bytes
+from kvscope.plan.layer import AUTO, Layer, StatePart, share
 from kvscope.plan.stored import checkpoint_dtype, compute_dtype
 from kvscope.plan.weights import Weights, weigh
 
@@ -72,6 +72,9 @@ class Geometry:
     kv_dtype: str | None
     weights: Weights | None
     assumed: tuple[str, ...] = ()
+    width: int = 0
+    words: int = 0
+    widest_mlp: int = 0
 
     def forms(self, kv: str = "auto", index: str | None = None) -> KvForms:
         """Return the forms of keys, values and index; "auto": what the checkpoint fixes, else the model's dtype."""
@@ -119,7 +122,12 @@ def geometry(source: Path | str | Mapping[str, Any] | ModelConfig) -> Geometry:
     most = next((config.values[key] for key in CONTEXT_KEYS if isinstance(config.values.get(key), int)), None)
     if most is None:
         most = config.maybe("max_position_embeddings")
-    return Geometry(config.model_type, config.where, layers, most, dtype, kv_dtype, weights, tuple(config.assumed))
+    assumed = tuple(config.assumed)
+    width, words = config.maybe("hidden_size", "n_embd", "d_model") or 0, config.maybe("vocab_size") or 0
+    widest = config.maybe("intermediate_size", "ffn_hidden_size") or 4 * width
+    return Geometry(
+        config.model_type, config.where, layers, most, dtype, kv_dtype, weights, assumed, width, words, widest
+    )
 
 
 def held(layer: Layer, context: int, forms: KvForms, tp: int, dtype: str) -> Held:
@@ -144,13 +152,15 @@ def state_bytes(parts: Iterable[StatePart], dtype: str, tp: int = 1) -> int:
     return sum(part_bytes(part, dtype, tp) for part in parts)
 
 
-def part_bytes(part: StatePart, dtype: str, tp: int = 1, whole_kernel: bool = False) -> int:
-    """Bytes of one part of a state; ``whole_kernel``: as transformers keeps it, with as many columns as the kernel."""
-    from kvscope.plan.forms import get
+def part_bytes(part: StatePart, dtype: str, tp: int = 1, whole_kernel: bool = False, auto: str | None = None) -> int:
+    """Bytes of one part of a state; ``whole_kernel``: with as many columns as the kernel, as transformers keeps it.
 
+    ``auto``: the dtype where config and architecture leave it to the engine (32 bits where nothing is said).
+    """
     columns = part.columns - (0 if whole_kernel else 1) if part.columns else 1
     heads = share(part.heads, tp, f"heads of the {part.name} state")
-    return heads * get(part.dtype or dtype, part.name).bytes_of(part.numbers * columns)
+    fixed = (auto or "fp32") if part.dtype == AUTO else part.dtype
+    return heads * get(fixed or dtype, part.name)[0].bytes_of(part.numbers * columns)
 
 
 def _flops(layer: Layer, context: int) -> int:

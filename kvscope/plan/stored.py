@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvscope.plan import forms
+from kvscope import kv_types
 from kvscope.plan.config import ModelConfig
 
 FALLBACK = "bf16"
+WIDE_BITS = 16
 
 
 def compute_dtype(config: ModelConfig) -> str:
     """The dtype of activations; bf16 where nothing is said, which is noted."""
     for values in (config.values, config.outer):
         for key in ("dtype", "torch_dtype"):
-            name = str(values.get(key) or "").removeprefix("torch.")
-            found = forms.FORMS.get(forms.ALIASES.get(name, name))
+            name = values.get(key)
+            found = kv_types.find(name) if isinstance(name, str) else None
             if found is not None:
-                # Engines compute in 16 bits where a checkpoint is published in 32.
-                return "bf16" if found.name == "fp32" else found.name if found.wide else FALLBACK
+                # Engines compute in 16 bits where a checkpoint is published in 32 or 8.
+                return found.name if found.bits() == WIDE_BITS else FALLBACK
     config.assume("no dtype in the config: bf16")
     return FALLBACK
 

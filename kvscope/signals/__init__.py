@@ -13,7 +13,7 @@ from kvscope.store import Segment, Store
 
 __all__ = ["Missing", "Reading", "compute", "describe", "find", "names"]
 
-_HELPERS = {"batches", "intervals", "raw", "reading", "registry", "token_time", "window"}
+_HELPERS = {"batches", "raw", "reading", "registry", "window"}
 
 
 def _discover() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kvscope.plan.config import ModelConfig
 from kvscope.plan.families import _attention, _state
-from kvscope.plan.layer import Layer
+from kvscope.plan.layer import AUTO, Layer
 
 MODEL_TYPES = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe")
 LINEAR_WORDS = ("linear_attention",)
@@ -31,6 +31,6 @@ def _linear(config: ModelConfig, stage: int) -> Layer:
         config.whole("linear_num_value_heads"),
         config.whole("linear_value_head_dim"),
         config.whole("linear_conv_kernel_dim"),
-        config.get("mamba_ssm_dtype") or "float32",
+        config.get("mamba_ssm_dtype") or AUTO,
     )
     return Layer("linear", state=state, stage=stage)

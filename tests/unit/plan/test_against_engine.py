@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from kvscope.plan import ModelConfig
+from kvscope.plan import geometry
 from kvscope.plan.forms import KvForms
-from kvscope.plan.plan import held_bytes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("numba")
@@ -46,4 +45,4 @@ def held_by_engine(name: str) -> tuple[dict[str, Any], int, int]:
 def test_the_count_is_within_three_per_cent_of_all_that_is_resident(name: str) -> None:
     said, tokens, resident = held_by_engine(name)
     assert tokens > PROMPT
-    assert held_bytes(ModelConfig(said, name), tokens, KvForms.named("fp32")) == pytest.approx(resident, rel=0.03)
+    assert geometry(said).held(tokens, KvForms.named("fp32")).total_bytes == pytest.approx(resident, rel=0.03)

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from kvscope.plan import ModelConfig
+from kvscope.plan import geometry
 from kvscope.plan.forms import KvForms
-from kvscope.plan.plan import held_bytes
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -59,11 +58,11 @@ def held_by_transformers(values: dict[str, Any]) -> int:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_count_is_within_three_per_cent(name: str) -> None:
     values = small(name)
-    counted = held_bytes(ModelConfig(values, name), TOKENS, KvForms.named("bf16"))
+    counted = geometry(values).held(TOKENS, KvForms.named("bf16")).total_bytes
     assert counted == pytest.approx(held_by_transformers(values), rel=0.03)
 
 
 def test_the_windows_of_a_hybrid_model_are_where_transformers_puts_them() -> None:
     values = {**small("qwen3-8b"), "sliding_window": WINDOW, "use_sliding_window": True, "max_window_layers": 4}
-    counted = held_bytes(ModelConfig(values, "hybrid"), TOKENS, KvForms.named("bf16"))
+    counted = geometry(values).held(TOKENS, KvForms.named("bf16")).total_bytes
     assert counted == pytest.approx(held_by_transformers(values), rel=0.03)

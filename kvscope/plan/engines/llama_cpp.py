@@ -1,0 +1,86 @@
+"""llama.cpp: cells for every slot are taken when the server starts, whoever comes.
+
+    cells of full layers    = context x slots, rounded up to 256     (``-c`` over all slots; each slot's share rounded)
+    cells of window layers  = min(full cells, window x (slots, where the cache is unified) + micro-batch), up to 256
+    states                  = (1 + draft tokens) rows a slot, in 32 bits, convolution past included
+
+Latent attention keeps its row once and no values. Read from ``src/llama-kv-cache-iswa.cpp``,
+``src/llama-memory-recurrent.cpp`` and ``src/llama-context.cpp``.
+"""
+
+from __future__ import annotations
+
+from kvscope.errors import UsageError
+from kvscope.plan import forms as room
+from kvscope.plan.engines._base import Ask, Layout, Pool, up
+from kvscope.plan.layer import Layer
+
+NAME = "llama.cpp"
+VERSION = "b9000"
+SOURCE = "src/llama-kv-cache-iswa.cpp, src/llama-memory-recurrent.cpp, src/llama-context.cpp"
+VERSIONS: tuple[str, ...] = ()
+PAD = 256
+MICRO_BATCH = 512
+STATE_BYTES = 4
+KNOWN = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+AS_GGML = {"int8": "q8_0", "int4": "q4_0"}
+
+
+def layout(ask: Ask, stage: int = 0) -> Layout:
+    """Count the cells of one server."""
+    forms, said = _forms(ask.forms)
+    layers = ask.stage(stage)
+    slots, batch = ask.options.slots, ask.options.micro_batch or MICRO_BATCH
+    cells = up(ask.context, PAD) * slots
+    total = growing = 0
+    rules = []
+    for layer in dict.fromkeys(layers):
+        count, row = layers.count(layer), ask.row(layer, forms)
+        if layer.state or layer.kind in ("none", "shared"):
+            continue
+        held = _cells(layer, cells, slots, batch, ask.options.swa_full)
+        total += count * held * row
+        growing += 0 if held < cells else count * row
+        rules.append(f"{count} layers {layer.kind}: {held} cells of {row} B")
+    state = sum(_state(ask, layer) for layer in layers)
+    states = state * slots * (1 + ask.options.draft_tokens)
+    if state:
+        rules.append(f"states: {slots * (1 + ask.options.draft_tokens)} rows of {state} B, in 32 bits")
+    whole = total + states
+    return Layout(
+        growing,
+        state,
+        whole // slots,
+        lambda pool: Pool(int(pool / whole * slots * ask.context), pool / whole * slots),
+        tuple(dict.fromkeys(rules)),
+        (*said, f"all of it is taken at start: {slots} slot{'s' if slots > 1 else ''} of {ask.context} tokens"),
+        whole,
+    )
+
+
+def _cells(layer: Layer, cells: int, slots: int, batch: int, swa_full: bool) -> int:
+    if layer.kind not in ("window", "chunk") or swa_full:
+        return cells
+    each = up(min(cells // slots, (layer.window or 0) + batch), PAD)
+    return min(cells, each * slots)
+
+
+def _state(ask: Ask, layer: Layer) -> int:
+    heads = sum(part.heads * part.numbers * (part.columns - 1 if part.columns else 1) for part in layer.state)
+    return heads * STATE_BYTES
+
+
+def _forms(asked: room.KvForms) -> tuple[room.KvForms, tuple[str, ...]]:
+    """ggml's own forms; int8 and int4 are read as q8_0 and q4_0, the only ones it has. UsageError for others."""
+    said = []
+    names = []
+    for form in (asked.key, asked.value):
+        name = AS_GGML.get(form.name, form.name)
+        if name not in KNOWN:
+            raise UsageError(
+                f"--kv-dtype {form.name!r}: llama.cpp has no such cache; expected one of {', '.join(KNOWN)}"
+            )
+        if name != form.name:
+            said.append(f"{form.name} is read as {name}: llama.cpp has no other")
+        names.append(name)
+    return room.KvForms.named(":".join(names)), tuple(dict.fromkeys(said))

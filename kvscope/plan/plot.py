@@ -1,0 +1,36 @@
+"""A plan drawn: bytes of a request against its context, and the least time of a token beside it."""
+
+from __future__ import annotations
+
+from kvscope.bench.result.result import Plot, Series
+from kvscope.plan.bound import Bound
+from kvscope.plan.plan import Plan
+
+WIDTH = 76
+GIB, MILLI = 1 << 30, 1e3
+FEWEST = 3
+"""Fewer lengths are no curve."""
+
+
+def plots(plan: Plan, bound: Bound | None) -> tuple[Plot, ...]:
+    """Return what can be drawn of a plan: nothing where it has too few lengths."""
+    if len(plan.points) < FEWEST:
+        return ()
+    xs = tuple(float(point.context) for point in plan.points)
+    held = Series("a request", xs, tuple(point.request_bytes / GIB for point in plan.points))
+    found = [Plot("what a request takes on one GPU", "tokens of context", "bytes", "GiB", (held,), even=True)]
+    if bound is not None:
+        batches = [1] + ([bound.fits] if bound.fits and bound.fits > 1 else [])
+        series = tuple(
+            Series(f"{batch} at once", xs, tuple(bound.seconds(batch, int(x)) * MILLI for x in xs)) for batch in batches
+        )
+        title = f"a token cannot be faster on {bound.device.name}"
+        found.append(Plot(title, "tokens of context", "time of a token", "ms", series, even=True))
+    return tuple(found)
+
+
+def drawn(plan: Plan, bound: Bound | None) -> list[str]:
+    """Return the plots drawn with characters."""
+    from kvscope.bench.result.text import plot_text
+
+    return [line for plot in plots(plan, bound) for line in ["", *plot_text(plot, WIDTH, colour=False).splitlines()]]

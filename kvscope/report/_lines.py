@@ -1,0 +1,101 @@
+"""What text and Markdown say alike about a finding's parts."""
+
+from __future__ import annotations
+
+from kvscope.finding import Diagnosis, Evidence, Finding, Gain
+from kvscope.report import _words
+
+WORDS = {
+    "confirmed": "CONFIRMED",
+    "likely": "LIKELY",
+    "possible": "POSSIBLE",
+    "unexplained": "UNEXPLAINED",
+    "needs_data": "NEEDS DATA",
+    "refuted": "REFUTED",
+    "silent": "SILENT",
+}
+_TOLD = ("confirmed", "likely", "possible", "unexplained", "refuted")
+
+
+def numbers(evidence: Evidence) -> str:
+    """Return the numbers of a check: before → after ± error and the change, or why there are none."""
+    if evidence.value is None:
+        return evidence.missing or "no value"
+    if evidence.baseline is None:
+        return _words.amount(evidence.value, evidence.unit, evidence.error)
+    text = _words.pair(evidence.baseline, evidence.value, evidence.unit, evidence.error)
+    if evidence.change is None:
+        return text
+    points = change_in(evidence) == "points"
+    return f"{text}  {_words.change(evidence.change, evidence.change_error, points=points)}"
+
+
+def change_in(evidence: Evidence) -> str:
+    """Return ``points`` or ``relative``, whichever the change of this evidence is; empty when there is none."""
+    if evidence.change is None or evidence.value is None or evidence.baseline is None:
+        return ""
+    if evidence.unit != "ratio" or not evidence.baseline:
+        return "points" if evidence.unit == "ratio" else "relative"
+    points = evidence.value - evidence.baseline
+    relative = evidence.value / evidence.baseline - 1
+    return "points" if abs(points - evidence.change) <= abs(relative - evidence.change) else "relative"
+
+
+def origin(evidence: Evidence) -> str:
+    """Return where the numbers come from and over how many batches."""
+    parts = [evidence.source, f"{evidence.batches} batches" if evidence.batches else ""]
+    return ", ".join(part for part in parts if part)
+
+
+TRIED = ("confirmed", "refuted")
+"""Verdicts after an experiment: its predictions carry what was measured then."""
+
+
+def worth(gain: Gain) -> str:
+    """Return what removing the cause would give."""
+    expected = f"about {_words.factor(gain.expected)}, " if gain.expected is not None else ""
+    bound = f"at most {_words.factor(gain.bound)}" if gain.bound is not None else "no upper bound known"
+    reads = f" ({gain.basis} from {gain.reads})" if gain.reads else f" ({gain.basis})"
+    return f"{expected}{bound} on {gain.of}{reads}"
+
+
+def told(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the findings that get a paragraph of their own, in order; those another explains are told beneath it."""
+    ids = {finding.id for finding in diagnosis.findings}
+    return [
+        finding
+        for finding in diagnosis.findings
+        if finding.verdict in _TOLD and not (finding.explained_by and finding.explained_by in ids)
+    ]
+
+
+def folded(diagnosis: Diagnosis, finding: Finding) -> list[Finding]:
+    """Return the findings whose symptom this one explains."""
+    return [other for other in diagnosis.findings if other.explained_by == finding.id]
+
+
+def undecided(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the findings that could not be judged."""
+    return [finding for finding in diagnosis.findings if finding.verdict == "needs_data"]
+
+
+def silent(diagnosis: Diagnosis) -> list[Finding]:
+    """Return the findings whose symptom is absent; there only when they were asked for."""
+    return [finding for finding in diagnosis.findings if finding.verdict == "silent"]
+
+
+def nothing_found(diagnosis: Diagnosis) -> str:
+    """Return the sentences for a report without a finding. They never say that all is well: only what was seen."""
+    text = "No finding: no playbook saw its symptom."
+    if len(diagnosis.segments) == 1:
+        text += " There is one segment only: what compares before with after could not be judged; mark a change."
+    if undecided(diagnosis) or diagnosis.unknown:
+        text += " What could not be known, and what would supply it, is below."
+    return text
+
+
+def what(source: dict[str, str]) -> str:
+    """Return who was looked at, in one line."""
+    name = " ".join(source[key] for key in ("engine", "version") if source.get(key))
+    rest = [source[key] for key in ("target", "note") if source.get(key)]
+    return ", ".join([name or source.get("kind", "unknown source"), *rest])

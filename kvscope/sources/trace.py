@@ -1,0 +1,145 @@
+"""A profiler trace of torch (Kineto, Chrome trace events): token-time accounting of engines that export none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from kvscope.errors import SourceError
+from kvscope.sources import _kernels, _kineto
+from kvscope.sources._base import Description, Poll
+from kvscope.sources._kernels import Rules
+from kvscope.sources._trace_account import Account, Piece, account
+from kvscope.sources._trace_steps import DECODE, PREFILL
+from kvscope.sources._trace_timeline import IDLE
+from probes.sample import Sample
+
+_US = 1e-6
+_WHOLE = ("time.step", "time.idle", "batch.steps", "tier.bytes_in", "tier.bytes_out")
+_TOLD = ("time.prefill", "prefill.decompress_time", "tokens.generated", "tokens.prefilled")
+_NAMES_SHOWN = 5
+
+
+class TraceSource:
+    """Reads a trace whole at the first poll; counters stand where each step ends."""
+
+    def __init__(self, path: Path, rules: Rules | None = None) -> None:
+        self._path, self._rules = path, rules or _kernels.load()
+        trace = _kineto.read(path)
+        found = account(trace, self._rules)
+        if found is None:
+            raise SourceError(f"{path}: {trace.damage or 'no operator and no kernel with a duration in this trace'}")
+        self._account, self._base_s, self._damage = found, trace.base_s, trace.damage
+        self._engine = found.steps.engine or self._rules.engine(trace.names) or "torch"
+        self._device = trace.device if found.on_device else "cpu"
+        self._read = False
+
+    def describe(self) -> Description:
+        tags = {"engine": self._engine, **({"device": self._device} if self._device else {})}
+        return Description("trace", str(self._path), self._engine, "", tags, alive=False, note="profiler trace")
+
+    def poll(self) -> Poll:
+        if self._read:
+            return Poll([], ended=True)
+        self._read = True
+        return Poll(self._samples(), notices=tuple(self._notices()), ended=True)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _samples(self) -> list[Sample]:
+        told, pieces = self._account.steps.told, self._account.pieces
+        totals = dict.fromkeys((*_WHOLE, *(_TOLD if told else ())), 0.0)
+        # What is only of decode is sampled from the first decode step to the last: batches of an error must not be
+        # stretches of prefill, in which it stands still.
+        decode = dict.fromkeys(("time.decode", *(["batch.decode_steps"] if told else ())), 0.0)
+        decode |= dict.fromkeys((metric for metric in self._rules.metrics.values() if metric), 0.0)
+        decoding = [i for i, piece in enumerate(pieces) if not told or piece.step.phase == DECODE]
+        samples = _at(totals, self._wall(self._account.start))
+        for i, piece in enumerate(pieces):
+            if decoding and i == decoding[0]:
+                samples += _at(decode, self._wall(pieces[i - 1].end if i else self._account.start))
+            self._add(piece, totals, decode, told)
+            samples += _at(totals, self._wall(piece.end))
+            if decoding and decoding[0] <= i <= decoding[-1]:
+                samples += _at(decode, self._wall(piece.end))
+            if piece.step.context_tokens is not None and piece.whole:
+                samples.append(Sample("batch.context_tokens", piece.step.context_tokens, self._wall(piece.end)))
+        return samples
+
+    def _add(self, piece: Piece, totals: dict[str, float], decode: dict[str, float], told: bool) -> None:
+        step = piece.step
+        spent = sum(us for work, us in piece.work.items() if work != IDLE) * _US
+        totals["time.step"] += spent
+        totals["time.idle"] += piece.work.get(IDLE, 0.0) * _US
+        totals["tier.bytes_in"] += piece.bytes_in
+        totals["tier.bytes_out"] += piece.bytes_out
+        totals["batch.steps"] += piece.whole
+        if told and piece.whole:
+            decode["batch.decode_steps"] += step.phase == DECODE
+            totals["tokens.generated"] += step.decode_tokens or 0
+            totals["tokens.prefilled"] += step.prefill_tokens or 0
+        if told and step.phase == PREFILL:
+            totals["time.prefill"] += spent
+            totals["prefill.decompress_time"] += piece.work.get("dequantise", 0.0) * _US
+            return
+        decode["time.decode"] += spent
+        for work, us in piece.work.items():
+            if metric := self._rules.metrics.get(work, ""):
+                decode[metric] += us * _US
+
+    def _wall(self, us: float) -> float:
+        return self._base_s + us * _US
+
+    def _notices(self) -> list[str]:
+        found = self._account
+        notices = [self._damage] if self._damage else []
+        notices.append(_steps_text(found))
+        notices.append(_shares_text(found, self._rules))
+        if found.unknown:
+            notices.append(_unknown_text(found))
+        if found.devices > 1:
+            notices.append(f"work on {found.devices} devices; the busiest was read")
+        return notices
+
+
+def _at(totals: dict[str, float], t: float) -> list[Sample]:
+    return [Sample(name, value, t) for name, value in totals.items()]
+
+
+def _steps_text(found: Account) -> str:
+    steps = found.steps
+    where = "GPU time" if found.on_device else "no GPU work in this trace: time of CPU operators"
+    if not steps.found:
+        return f"{where}; no steps marked: prefill and decode are not told apart, shares are of both together"
+    if not steps.told:
+        return (
+            f"{where}; {len(steps.found)} steps {steps.says}; prefill and decode are not told apart, shares are of "
+            "both together (record with record_shapes=True or an engine's own step annotations)"
+        )
+    count = Counter(step.phase for step in steps.found)
+    text = f"{where}; {count[PREFILL]} prefill and {count[DECODE]} decode steps, told apart {steps.says}"
+    mixed = sum(bool(step.prefill_tokens and step.decode_tokens) for step in steps.found)
+    return text + (f"; {mixed} did both and count as what most of their tokens are" if mixed else "")
+
+
+def _shares_text(found: Account, rules: Rules) -> str:
+    sums: Counter[str] = Counter()
+    for piece in found.pieces:
+        if not found.steps.told or piece.step.phase != PREFILL:
+            sums.update({work: us for work, us in piece.work.items() if work != IDLE})
+    total = sum(sums.values())
+    if total <= 0:
+        return "no decode step in this trace"
+    shares = ", ".join(f"{work} {us / total:.1%}" for work, us in sums.most_common() if us)
+    hidden = f"; {found.hidden / 1e3:.1f} ms of work ran hidden behind other work" if found.hidden >= 1000 else ""
+    return f"{'decode' if found.steps.told else 'all'} {total / 1e3:.1f} ms: {shares}{hidden}"
+
+
+def _unknown_text(found: Account) -> str:
+    whole = sum(us for piece in found.pieces for work, us in piece.work.items() if work != IDLE)
+    names = found.unknown.most_common()
+    shown = ", ".join(f"{name[:60]} ({us / whole:.1%})" for name, us in names[:_NAMES_SHOWN])
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    share = sum(found.unknown.values()) / whole
+    return f"unknown {share:.1%}: no rule knows {shown}{more}"
