@@ -16,7 +16,7 @@ ENGINES = {
     "transformers": "transformers",
 }
 """Engines as sources name them, and as people do."""
-KEYS = ("do", "costs", "back", *ENGINES)
+KEYS = ("do", "costs", "undo", *ENGINES)
 
 Turn = tuple[str, str]
 """A setting (engine and flag) and where it is turned to: ``("vllm --max-num-seqs", "x2")``."""
@@ -29,7 +29,7 @@ class Fix:
     do: str
     settings: tuple[tuple[str, tuple[str, ...]], ...] = ()
     costs: str = ""
-    back: str = ""
+    undo: str = ""
 
     def text(self, engine: str = "") -> str:
         """Return one line; with an engine's name only its own settings, where it has any."""
@@ -37,7 +37,7 @@ class Fix:
         shown = "; ".join(f"{ENGINES[name]} {', '.join(flags)}" for name, flags in own or self.settings)
         parts = [self.do + (f" ({shown})" if shown else "")]
         parts += [f"costs: {self.costs}"] if self.costs else []
-        parts += [f"back: {self.back}"] if self.back else []
+        parts += [f"undo: {self.undo}"] if self.undo else []
         return "; ".join(parts)
 
     def turns(self) -> tuple[Turn, ...]:
@@ -59,4 +59,4 @@ def read_fixes(top: Authored) -> tuple[Fix, ...]:
 def _fix(block: Authored) -> Fix:
     block.only(KEYS, ("do",))
     settings = tuple((name, block.texts(name)) for name in ENGINES if name in block)
-    return Fix(block.text("do"), settings, block.text("costs", ""), block.text("back", ""))
+    return Fix(block.text("do"), settings, block.text("costs", ""), block.text("undo", ""))

@@ -9,8 +9,11 @@ from typing import TypeVar
 import yaml
 
 from kvscope.errors import UsageError, nearest
+from probes import border
 
 T = TypeVar("T")
+MOST_BYTES = 1 << 20
+"""Largest playbook; the largest that ships has ten thousand."""
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -24,6 +27,8 @@ class Authored:
         self._items: dict[str, tuple[int, yaml.Node]] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.fail(f"a {_kind(key)} stands where a key was expected", line=line)
             if key.value in self._items:
                 self.fail(f"{key.value!r} is there twice (first at line {self._items[key.value][0]})", line=line)
             self._items[key.value] = (line, value)
@@ -119,15 +124,38 @@ class Authored:
 def read(path: Path) -> Authored:
     """Parse a file whose top level is a mapping; UsageError says where it is not YAML."""
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+        text = border.read_file(path, MOST_BYTES).decode("utf-8")
+        _shallow(path, text)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{path}:{line}: not YAML: {error.problem}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise UsageError(f"{path}:{line}: not YAML: {border.printable(error.problem)}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: cannot be read: {border.printable(error)}") from None
     if not isinstance(node, yaml.MappingNode):
         raise UsageError(f"{path}:1: expected keys and values at the top level")
     return Authored(path, node)
+
+
+def _shallow(path: Path, text: str) -> None:
+    """UsageError where things stand in each other more deeply than in any playbook.
+
+    Composing descends into itself, and some versions of the library end the process instead of raising an error; the
+    events of a file come one after another, however deep it is.
+    """
+    deepest = (
+        text.count("[")
+        + text.count("{")
+        + max((len(line) - len(line.lstrip(" -?")) for line in text.split("\n")), default=0)
+    )
+    if deepest <= border.MOST_DEPTH:
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > border.MOST_DEPTH:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise UsageError(f"{path}:{line}: nested too deeply, expected at most {border.MOST_DEPTH}")
 
 
 def _kind(node: yaml.Node) -> str:

@@ -25,9 +25,9 @@ cause:
     shows: {{signal: waiting_requests, is: ">= 1"}}
 rivals:
   preemption:
-    says: requests are thrown out and computed again
+    says: requests are preempted and recomputed
     excluded_when: {{signal: preemptions_per_s, is: "<= 0.05"}}
-gain: {{kind: undo_change, reads: generation_tokens_per_s, of: generation throughput}}
+gain: {{kind: undo_change, signal: generation_tokens_per_s, of: generation throughput}}
 experiment:
   change: one change, nothing else
   hold: [workload, offered load]
@@ -38,7 +38,7 @@ fix:
   - do: the cheapest step first
     vllm: --flag value
     costs: what it costs
-    back: how to undo it
+    undo: how to undo it
 tests:
   likely: {id}.likely.jsonl
   silent: {id}.silent.jsonl

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +14,8 @@ from typing import NoReturn
 
 from kvscope import commands
 from kvscope.discovery import module_names
-from kvscope.errors import EXIT_INTERRUPTED, EXIT_USAGE, KvscopeError, UsageError, nearest
+from kvscope.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_SOURCE, EXIT_USAGE, KvscopeError, UsageError, nearest
+from probes.border import Refused, lines_printable
 from probes.version import __version__
 
 DESCRIPTION = "Why did the service not get faster when the KV cache shrank? Profile and diagnose LLM inference engines."
@@ -22,7 +25,7 @@ behind a Prometheus), the pid of a built-in engine or its launcher, a flight rec
 .jsonl), a saved scrape series (.jsonl[.gz] with {t, text} a line) or a torch profiler trace (.json[.gz]).
 
 exit codes: 0 nothing at or above --fail-on · 1 a finding at or above it · 2 usage, configuration or playbook
-            3 target unreachable or not an engine · 4 not enough data · 130 interrupted
+            3 target unreachable or not an engine · 4 not enough data · 70 a fault of kvscope · 130 interrupted
 Without a command: pick among the engines found on this machine, or start the demo.
 """
 
@@ -33,19 +36,39 @@ def command_names() -> tuple[str, ...]:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Parse and run; returns the exit code. Results go to stdout, everything said about them to stderr."""
+    """Parse and run; returns the exit code. Results go to stdout, everything said about them to stderr.
+
+    The last guard: whatever was not foreseen ends in one line and ``EXIT_INTERNAL``, never in a traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that knows fewer letters than we use shows their codes; it does not end the program.
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(argv)
     except KvscopeError as error:
-        print(f"kvscope: {error}", file=sys.stderr)
-        return error.exit_code
+        return _told(str(error), error.exit_code)
+    except Refused as error:
+        return _told(str(error), EXIT_SOURCE)
     except KeyboardInterrupt:
-        print("kvscope: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        return _told("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _told(f"{where}{error.strerror or error}", EXIT_USAGE)
+    except Exception as error:
+        from kvscope import crash
+
+        return _told(crash.report(error, argv), EXIT_INTERNAL)
+
+
+def _told(line: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        print(f"kvscope: {lines_printable(line)}", file=sys.stderr)
+    return code
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -11,8 +11,10 @@ from typing import Any
 
 from kvscope.errors import UsageError, nearest
 from kvscope.finding import FAIL_ON
+from probes import border
 
 FILE_NAME = "kvscope.toml"
+MOST_BYTES = 1 << 20
 ENV_PREFIX = "KVSCOPE_"
 THEMES = ("dark", "light")
 KEYS = "keys"
@@ -102,9 +104,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from error
+        values: dict[str, Any] = border.shallow(tomllib.loads(border.read_file(path, MOST_BYTES).decode()), str(path))
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply, expected names and values") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: {border.printable(getattr(error, 'strerror', None) or error)}") from error
     known = [*(field.name for field in fields(Settings)), KEYS]
     for name in values:
         if name not in known:
@@ -115,8 +119,8 @@ def _tables(path: Path) -> dict[str, Any]:
 def _typed(value: Any, name: str, where: str) -> Any:
     kind = {field.name: field.type for field in fields(Settings)}[name]
     try:
-        return float(value) if kind == "float" else str(value)
-    except (TypeError, ValueError):
+        return border.written(value, name) if kind == "float" else border.text(value, name, 4096)
+    except ValueError:
         raise UsageError(
-            f"{where}: {name} is {value!r}, expected {'a number' if kind == 'float' else 'text'}"
+            f"{where}: {name} is {border.shown(value)}, expected {'a number' if kind == 'float' else 'text'}"
         ) from None

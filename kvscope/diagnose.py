@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kvscope import signals
+from kvscope.account import NO_FACTS, Facts, account
 from kvscope.checks import Check
 from kvscope.compare import Comparable, choose, comparable
 from kvscope.errors import NotEnoughData
@@ -45,6 +46,7 @@ def diagnose(
     baseline: str | None = None,
     current: str | None = None,
     include_silent: bool = False,
+    facts: Facts = NO_FACTS,
 ) -> Diagnosis:
     """Judge all playbooks; without ``include_silent`` only what a person should look at is in the findings.
 
@@ -58,12 +60,15 @@ def diagnose(
     shown, contradictions = ranked(findings)
     said = (*(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
     notices = tuple(dict.fromkeys(notice for notice in said if notice))
+    sides = choose(store, Compare(), baseline, current)
     return Diagnosis(
         source=_source(description),
         segments=tuple(_summary(store, segment, description) for segment in store.segments),
         findings=shown,
         unknown=_unknown(rules, judged, store),
         notices=notices + contradictions,
+        account=account(store, sides.current, facts),
+        account_before=account(store, sides.baseline, facts) if sides.baseline else None,
     )
 
 

@@ -6,7 +6,8 @@ KvscopeError
 └── NotEnoughData    4  the target answered, but not with enough to judge
 
 A message says what, where, what was expected and the nearest valid name. Exit code 1 is not an error: it means
-that a finding reached ``--fail-on``. 130 means interrupted.
+that a finding reached ``--fail-on``. 130 means interrupted, 70 a fault of kvscope itself: ``kvscope.crash`` then leaves
+a file that helps to mend it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ EXIT_FINDING = 1
 EXIT_USAGE = 2
 EXIT_SOURCE = 3
 EXIT_NO_DATA = 4
+EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
 

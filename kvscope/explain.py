@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvscope import amounts, wording
 from kvscope.checks import Check
 from kvscope.compare import choose
 from kvscope.finding import Evidence
 from kvscope.judge import Pair, judge
 from kvscope.playbook_schema import Playbook
-from kvscope.report import _lines, _words
 from kvscope.store import Store
 
 _FIRED = "fires"
@@ -31,7 +31,7 @@ def explain(rule: Playbook, store: Store, baseline: str | None = None, current: 
 def _checks(checks: tuple[Check, ...], pair: Pair) -> Iterator[str]:
     for check in checks:
         evidence = judge(check, pair)
-        numbers = _lines.numbers(evidence)
+        numbers = wording.numbers(evidence)
         yield f"    {evidence.answer:<8}{check.signal} {check.says}: {numbers}; {distance(check, evidence)}"
 
 
@@ -48,7 +48,7 @@ def distance(check: Check, evidence: Evidence) -> str:
             if check.sense == ">="
             else evidence.value + error - check.threshold
         )
-        return f"{_words.amount(max(0.0, short), evidence.unit)} away"
+        return f"{amounts.amount(max(0.0, short), evidence.unit)} away"
     if evidence.change is None:
         return "the change has no number"
-    return f"the change is {_words.change(evidence.change, evidence.change_error, points=check.bound.points)}"
+    return f"the change is {amounts.change(evidence.change, evidence.change_error, points=check.bound.points)}"

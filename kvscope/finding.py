@@ -8,7 +8,10 @@ after an experiment ``confirmed`` or ``refuted``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from kvscope.account import Account
 
 Answer = Literal["yes", "no", "unknown"]
 RivalState = Literal["excluded", "open", "unmeasured"]
@@ -144,3 +147,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unknown: tuple[Unknown, ...] = ()
     notices: tuple[str, ...] = ()
+    account: Account | None = None
+    """What limits the engine in the segment that was judged; no finding, and it decides no exit code."""
+    account_before: Account | None = None
+    """The same of the segment it was compared with."""

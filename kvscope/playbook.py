@@ -32,6 +32,7 @@ __all__ = ["Playbook", "load_all", "load_playbook", "shipped_dir"]
 
 REQUIRED = ("schema", "id", "title", "status", "symptom", "cause", "tests")
 _KEYS = (*REQUIRED, "triage", "compare", "rivals", "gain", "experiment", "fix", "notes", "thresholds")
+GAIN_SIGNALS = ("remaining_of", "pool_usage", "wasted_share", "batch_growth", "per_token_share", "also_replaces")
 SOURCES = ("measured", "vendor", "literature", "judgement")
 
 
@@ -133,37 +134,34 @@ def _gain(top: Authored) -> GainRule | None:
     block = top.mapping("gain")
     if block is None:
         return None
-    block.only(
-        ("kind", "reads", "of", "keeps", "part", "vain", "grows", "times", "apart", "touches", "falls", "rises"),
-        ("kind", "reads", "of"),
-    )
+    keys = ("remaining", "growth_limit", "measured_by_fall", "measured_by_rise", *GAIN_SIGNALS)
+    block.only(("kind", "signal", "of", *keys), ("kind", "signal", "of"))
     kind = cast(GainKind, block.choice("kind", get_args(GainKind)))
-    keeps = parse_bound(block.text("keeps", "0"))
-    if keeps is None or keeps.points or keeps.size >= 1:
-        raise block.fail(f"{block.text('keeps')!r}: expected a share below 1, such as 30%", "keeps")
-    shows: tuple[str, Literal["up", "down", ""]] = ("", "")
-    if "falls" in block and "rises" in block:
-        raise block.fail("a gain shows in one signal, and here are two", "rises")
-    if "falls" in block:
-        shows = _signal(block, "falls"), "down"
-    elif "rises" in block:
-        shows = _signal(block, "rises"), "up"
-    part, vain, grows, apart, touches = (
-        _signal(block, key) if key in block else "" for key in ("part", "vain", "grows", "apart", "touches")
-    )
-    reads = _signal(block, "reads")
-    return GainRule(kind, reads, block.text("of"), keeps.size, *shows, part, vain, grows, _times(block), apart, touches)
+    remaining = parse_bound(block.text("remaining", "0"))
+    if remaining is None or remaining.points or remaining.size >= 1:
+        raise block.fail(f"{block.text('remaining')!r}: expected a share below 1, such as 30%", "remaining")
+    measured_by: tuple[str, Literal["up", "down", ""]] = ("", "")
+    if "measured_by_fall" in block and "measured_by_rise" in block:
+        raise block.fail("a gain is measured by one signal, and here are two", "measured_by_rise")
+    if "measured_by_fall" in block:
+        measured_by = _signal(block, "measured_by_fall"), "down"
+    elif "measured_by_rise" in block:
+        measured_by = _signal(block, "measured_by_rise"), "up"
+    named: dict[str, Any] = {key: _signal(block, key) for key in GAIN_SIGNALS if key in block}
+    limit = _growth_limit(block)
+    gain = (kind, _signal(block, "signal"), block.text("of"), remaining.size, *measured_by)
+    return GainRule(*gain, growth_limit=limit, **named)
 
 
-def _times(block: Authored) -> float:
-    text = block.text("times", "0")
+def _growth_limit(block: Authored) -> float:
+    text = block.text("growth_limit", "0")
     try:
-        times = float(text.removeprefix("x"))
+        limit = float(text.removeprefix("x"))
     except ValueError:
-        times = -1.0
-    if "times" in block and not 1 < times < math.inf:
-        raise block.fail(f"{text!r}: expected a factor above 1, such as x2", "times")
-    return times
+        limit = -1.0
+    if "growth_limit" in block and not 1 < limit < math.inf:
+        raise block.fail(f"{text!r}: expected a factor above 1, such as x2", "growth_limit")
+    return limit
 
 
 def _experiment(top: Authored) -> ExperimentRule | None:

@@ -39,19 +39,13 @@ def build() -> Schema:
             cause=_object(("says", "slug"), says=_TEXT, slug={"pattern": "^[a-z0-9_]+$"}, checks=checks, any=checks),
             rivals={"type": "object", "additionalProperties": _rival()},
             gain=_object(
-                ("kind", "reads", "of"),
+                ("kind", "signal", "of"),
                 kind={"enum": list(get_args(GainKind))},
-                reads=signal,
+                signal=signal,
                 of=_TEXT,
-                keeps=_BOUND,
-                part=signal,
-                vain=signal,
-                grows=signal,
-                times={"pattern": r"^x?[0-9.]+$"},
-                apart=signal,
-                touches=signal,
-                falls=signal,
-                rises=signal,
+                remaining=_BOUND,
+                growth_limit={"pattern": r"^x?[0-9.]+$"},
+                **dict.fromkeys(("measured_by_fall", "measured_by_rise", *playbook.GAIN_SIGNALS), signal),
             ),
             experiment=_object(
                 ("change", "predict"),
@@ -92,7 +86,7 @@ def _rival() -> Schema:
 
 
 def _fix() -> Schema:
-    return _object(("do",), **dict.fromkeys(("do", "costs", "back"), _TEXT), **dict.fromkeys(advice.ENGINES, _TEXTS))
+    return _object(("do",), **dict.fromkeys(("do", "costs", "undo"), _TEXT), **dict.fromkeys(advice.ENGINES, _TEXTS))
 
 
 def _provenance() -> Schema:

@@ -53,26 +53,28 @@ class RivalRule:
 class GainRule:
     """How the gain is estimated (see ``kvscope.gain``) and from which signal; ``of`` says what it is a factor on.
 
-    ``keeps`` is the part of the cause's cost expected to stay after the experiment, 0 to 1; ``part`` the share it is
-    taken of, where not all of what is read; ``vain`` the ratio of the cost that is paid for nothing, and goes. A batch
-    ``grows`` by that signal, ``times`` at most by the experiment (0: no limit), and ``apart`` is the share of time that
-    it leaves as it is. ``touches`` is a share beside the cause's that the experiment replaces too, so that the bound
-    reaches it. ``shows`` is the signal by which the gain can be measured afterwards, which gets ``better`` by
-    going up or down; empty where none is that gain.
+    ``remaining`` is the part of the cost expected to stay after the experiment, 0 to 1, taken of the share
+    ``remaining_of`` where that is not all of the signal; ``wasted_share`` the part of the cost that is paid for
+    nothing, and goes. ``pool_usage`` bounds what may fit. A batch grows by ``batch_growth``, at most
+    ``growth_limit`` times in the experiment (0: no limit), and ``per_token_share`` is the share of time that it
+    leaves as it is. ``also_replaces`` is a share beside the cause's that the experiment replaces too, so that the
+    bound reaches it. ``measured_by`` is the signal by which the gain can be measured afterwards, which gets
+    ``better`` by going up or down (``measured_by_rise``, ``measured_by_fall``); empty where none is that gain.
     """
 
     kind: GainKind
-    reads: str
+    signal: str
     of: str
-    keeps: float = 0.0
-    shows: str = ""
+    remaining: float = 0.0
+    measured_by: str = ""
     better: Literal["up", "down", ""] = ""
-    part: str = ""
-    vain: str = ""
-    grows: str = ""
-    times: float = 0.0
-    apart: str = ""
-    touches: str = ""
+    remaining_of: str = ""
+    pool_usage: str = ""
+    wasted_share: str = ""
+    batch_growth: str = ""
+    growth_limit: float = 0.0
+    per_token_share: str = ""
+    also_replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class Playbook:
         """Every signal the rule reads, in reading order, once each."""
         reads = [check.signal for check in self.checks()]
         if self.gain:
-            reads.append(self.gain.reads)
+            reads.append(self.gain.signal)
         if self.experiment:
             reads += [check.signal for check in self.experiment.predict]
         return tuple(dict.fromkeys(reads))

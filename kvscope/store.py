@@ -9,11 +9,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from probes.border import EARLIEST_S, LARGEST, LATEST_S, weight
 from probes.sample import Labels, Sample
 
 UNMARKED = "all"
 BEFORE_FIRST_MARK = "start"
 DEFAULT_CAPACITY = 8192
+DEFAULT_BYTES = 96 << 20
+"""What all series together may weigh. A thousand series of ``DEFAULT_CAPACITY`` samples weigh 130 MB and are thinned;
+what a label set weighs beside its samples is counted too, so that labels invented anew are bounded as well."""
+ENDED_S = 60.0
+"""A series that got nothing for so long, while others did, goes first when room is needed."""
+MOST_MARKS = 200
+"""Segments beyond these are merged into the first: every one of them is summed up in a report."""
+_SERIES_BYTES = 600
+_SAMPLE_BYTES = 18
+_FEW_SAMPLES = 64
+"""A series of fewer is not thinned: it would cost more of what is known than it frees."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +52,43 @@ class MarkLike(Protocol):
 class _Series:
     """Times and values of one series, oldest first; ``fell``: a value was ever lower than the one before it."""
 
-    __slots__ = ("fell", "times", "values")
+    __slots__ = ("base", "fell", "times", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+        """Bytes it weighs without samples."""
         self.times = array("d")
         self.values = array("d")
         self.fell = False
 
-    def thin_older_half(self) -> None:
-        """Drop every second sample of the older half: an old baseline loses resolution, never its existence."""
-        half = len(self.times) // 2
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def thin_older_half(self) -> int:
+        """Drop every second sample of the older half: an old baseline loses resolution, never its existence.
+
+        Returns how many went.
+        """
+        before, half = len(self.times), len(self.times) // 2
         self.times = self.times[:half:2] + self.times[half:]
         self.values = self.values[:half:2] + self.values[half:]
+        return before - len(self.times)
 
 
 class Store:
-    """Everything a session remembers: about ``capacity_per_series`` samples of each series, thinned with age."""
+    """Everything a session remembers: about ``capacity_per_series`` samples of each series, thinned with age.
 
-    def __init__(self, capacity_per_series: int = DEFAULT_CAPACITY) -> None:
+    All of it weighs ``most_bytes`` at most: then series that ended are dropped, the longest are thinned, and what is
+    still too much is not taken. ``notices`` tells what was lost.
+    """
+
+    def __init__(self, capacity_per_series: int = DEFAULT_CAPACITY, most_bytes: int = DEFAULT_BYTES) -> None:
         self._capacity = max(4, capacity_per_series)
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._dropped = self._refused = self._thinned = 0
+        self._full_until = -math.inf
+        self._unmarked = 0
+        self._cuts: frozenset[float] = frozenset()
         self._series: dict[str, dict[Labels, _Series]] = {}
         self._marks: list[MarkLike] = []
         self._first = math.inf
@@ -68,39 +98,106 @@ class Store:
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Append samples; a value that is not a number, or older than its series' newest, is dropped."""
-        capacity = self._capacity
+        capacity, taken = self._capacity, 0
         for metric, value, t, labels in samples:
             by_labels = self._series.get(metric)
             if by_labels is None:
                 by_labels = self._series[metric] = {}
             series = by_labels.get(labels)
             if series is None:
-                series = by_labels[labels] = _Series()
+                series = self._fresh(metric, labels)
+                if series is None:
+                    continue
+                by_labels[labels] = series
             times = series.times
-            if value != value or (times and t < times[-1]):
+            if not -LARGEST <= value <= LARGEST or not EARLIEST_S <= t <= LATEST_S:
+                # True for what is not a number, too.
                 continue
+            if times and t < times[-1]:
+                continue
+            taken += 1
             if times and value < series.values[-1]:
                 series.fell = True
             times.append(t)
             series.values.append(value)
             if len(times) > capacity:
-                series.thin_older_half()
+                taken -= series.thin_older_half()
             if t < self._first:
                 self._first = t
             if t > self._last:
                 self._last = t
+        self._bytes += taken * _SAMPLE_BYTES
+        if self._bytes > self._most_bytes:
+            self._make_room()
         self._open_memo.clear()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What does not fit and was lost, a line each; empty while everything is held."""
+        told = (
+            (self._dropped, "series that had ended were dropped"),
+            (self._refused, "values of further series were not taken"),
+            (self._thinned, "times the longest series lost every second value of their older half"),
+        )
+        budget = f"to stay within {self._most_bytes >> 20} MiB"
+        lost = [f"{count} {what} {budget}" for count, what in told if count]
+        if self._unmarked:
+            lost.append(f"{self._unmarked} marks were left out: {MOST_MARKS} segments are kept, the newest")
+        return tuple(lost)
+
+    def _fresh(self, metric: str, labels: Labels) -> _Series | None:
+        """Return a new series, or None where no room can be made for it."""
+        base = _SERIES_BYTES + len(metric) + weight(labels)
+        if self._bytes + base > self._most_bytes:
+            if self._last >= self._full_until:
+                self._make_room()
+            if self._bytes + base > self._most_bytes:
+                # Looked through again only when something may have ended meanwhile, not for each that is refused.
+                self._full_until = max(self._full_until, self._last + ENDED_S / 4)
+                self._refused += 1
+                return None
+        self._bytes += base
+        return _Series(base)
+
+    def _make_room(self) -> None:
+        """Drop what ended and thin what is long until a tenth of the budget is free, as far as that can be."""
+        aim = self._most_bytes * 9 // 10
+        if self._bytes > aim:
+            self._drop_ended()
+        while self._bytes > aim:
+            longest = max((s for of in self._series.values() for s in of.values()), key=len, default=None)
+            if longest is None or len(longest) < _FEW_SAMPLES:
+                break
+            least = len(longest) // 2
+            for series in [s for of in self._series.values() for s in of.values() if len(s) > least]:
+                self._bytes -= series.thin_older_half() * _SAMPLE_BYTES
+            self._thinned += 1
+        self._open_memo.clear()
+        self._closed_memo.clear()
+
+    def _drop_ended(self) -> None:
+        for by_labels in self._series.values():
+            ended = [labels for labels, s in by_labels.items() if not s.times or s.times[-1] < self._last - ENDED_S]
+            # The last series of a metric stays: what was said once is not unsaid for want of room.
+            for labels in ended if len(ended) < len(by_labels) else ended[:-1]:
+                gone = by_labels.pop(labels)
+                self._bytes -= gone.base + len(gone) * _SAMPLE_BYTES
+                self._dropped += 1
 
     def mark(self, mark: MarkLike) -> None:
         """Start a segment at ``mark.t``; the one before it ends there."""
         self._marks.append(mark)
         self._marks.sort(key=lambda m: m.t)
+        if len(self._marks) > MOST_MARKS:
+            del self._marks[0]
+            self._unmarked += 1
+        self._cuts = frozenset(mark.t for mark in self._marks)
         self._open_memo.clear()
         self._closed_memo.clear()
 
     def memo(self, segment: Segment | None = None) -> dict[object, object]:
         """Return what others computed: over a closed ``segment`` kept until the next mark, else until new samples."""
-        closed = segment is not None and any(mark.t == segment.end_s for mark in self._marks)
+        closed = segment is not None and segment.end_s in self._cuts
         return self._closed_memo if closed else self._open_memo
 
     @property

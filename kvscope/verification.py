@@ -129,10 +129,10 @@ def measured_gain(
     one to the next cancels, and half of what they differ by is part of the error. The rest is three standard errors, of
     the means of ten batches, each long enough that steps that are alike do not count as many.
     """
-    if rule is None or not rule.shows:
+    if rule is None or not rule.measured_by:
         return None, None
-    unchanged = [_widened(rule.shows, store, one, ()) for one in (before, *controls)]
-    was, now = [one for one in unchanged if isinstance(one, Reading)], _widened(rule.shows, store, after, ())
+    unchanged = [_widened(rule.measured_by, store, one, ()) for one in (before, *controls)]
+    was, now = [one for one in unchanged if isinstance(one, Reading)], _widened(rule.measured_by, store, after, ())
     values = [one.value for one in was]
     if len(was) < len(unchanged) or isinstance(now, Missing) or now.value <= 0 or min(values) <= 0:
         return None, None

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import re
 import stat
@@ -176,7 +175,7 @@ def document(data: str | bytes | bytearray, where: str, most_depth: int = MOST_D
     and ``whole`` refuse those as any other number that nothing measured has.
     """
     try:
-        found = _DECODER.decode(data if isinstance(data, str) else bytes(data).decode("utf-8"))
+        found = DECODER.decode(data if isinstance(data, str) else bytes(data).decode("utf-8"))
     except RecursionError:
         raise Refused(
             f"{where}: nested too deeply, expected at most {most_depth} lists and objects in another"
@@ -209,7 +208,7 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer)
+DECODER = json.JSONDecoder(parse_int=_integer)
 
 
 def exists(typed: str) -> bool:
@@ -310,4 +309,4 @@ def weight(labels: Iterable[tuple[str, str]]) -> int:
 
 def finite(value: float) -> bool:
     """Whether a measured value can be used: a number, and not larger than anything that is measured."""
-    return -LARGEST <= value <= LARGEST and not math.isnan(value)
+    return -LARGEST <= value <= LARGEST

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
-import mmap
+import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from probes import border
 from probes.layout import (
     CLOSED_OFFSET,
     HEADER_OFFSET,
@@ -26,7 +26,12 @@ from probes.layout import (
 from probes.runtime import process_start_ticks, runtime_dir
 
 _Row = TypeVar("_Row")
-_MANY = 100
+_STRETCH = 1 << 18
+"""Bytes of rows read at once."""
+_LONGEST_HEADER = 8 << 20
+_LARGEST_FILE = 1 << 40
+_LARGEST_PID = 1 << 31
+_MOST_COLUMNS = 100_000
 
 
 class RingError(Exception):
@@ -42,43 +47,53 @@ class RingReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._map = _open(path)
-        _, version, length, *_ = SUPERBLOCK.unpack_from(self._map, 0)
-        if version != LAYOUT_VERSION:
-            raise RingError(f"{path}: flight recorder layout {version}, expected {LAYOUT_VERSION}")
+        self._handle = -1
+        self._handle = _open(path)
         try:
-            self.header: dict[str, Any] = json.loads(self._map[HEADER_OFFSET : HEADER_OFFSET + length])
-            self._shapes = [RingShape(**self.header["rings"][name]) for name in RING_NAMES]
-            self.columns: list[str] = self.header["columns"]
-            self.request_columns: list[str] = self.header["request_columns"]
-            anchor = self.header["anchor"]
-            self._to_wall = float(anchor["wall"]) - float(anchor["monotonic"])
-            self._check()
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise RingError(f"{path}: the header of this flight recorder cannot be read ({error})") from error
-        if self._shapes[-1].end > len(self._map):
-            raise RingError(f"{path}: truncated: {len(self._map)} bytes, expected {self._shapes[-1].end}")
+            self._read_header()
+        except BaseException:
+            self.close()
+            raise
         self.torn = 0
         self._unpack = struct.Struct(f"<{len(self.columns)}d").unpack
         self._unpack_request = struct.Struct(f"<{len(self.request_columns)}d").unpack
 
-    @property
-    def pid(self) -> int:
-        return int(self.header["process"]["pid"])
+    def _read_header(self) -> None:
+        _, version, length, *_ = SUPERBLOCK.unpack(self._bytes(0, SUPERBLOCK.size))
+        if version != LAYOUT_VERSION:
+            raise RingError(f"{self.path}: flight recorder layout {version}, expected {LAYOUT_VERSION}")
+        try:
+            found = border.document(self._bytes(HEADER_OFFSET, min(length, _LONGEST_HEADER)), "header")
+            self.header: dict[str, Any] = border.mapping(found, "header")
+            rings = border.mapping(self.header.get("rings"), "rings")
+            self._shapes = [_shape(border.mapping(rings.get(name), name), name) for name in RING_NAMES]
+            self.columns = _columns(self.header.get("columns"), "columns")
+            self.request_columns = _columns(self.header.get("request_columns"), "request_columns")
+            anchor = border.mapping(self.header.get("anchor"), "anchor")
+            wall, monotonic = border.time_s(anchor.get("wall"), "anchor.wall"), anchor.get("monotonic")
+            self._to_wall = wall - border.time_s(monotonic, "anchor.monotonic")
+            process = border.mapping(self.header.get("process"), "process")
+            self.pid = border.whole(process.get("pid"), "process.pid", 0, _LARGEST_PID)
+            self.start_ticks = border.whole(process.get("start_ticks"), "process.start_ticks")
+        except ValueError as error:
+            raise RingError(f"{self.path}: the header of this flight recorder cannot be read ({error})") from error
+        size, end = os.fstat(self._handle).st_size, max(shape.end for shape in self._shapes)
+        if end > size:
+            raise RingError(f"{self.path}: truncated: {size} bytes, expected {end}")
 
     def is_alive(self) -> bool:
         """Whether the very process that wrote this (pid and start time) still runs."""
-        return process_start_ticks(self.pid) == self.header["process"]["start_ticks"] and not self.closed
+        return process_start_ticks(self.pid) == self.start_ticks and not self.closed
 
     @property
     def closed(self) -> bool:
         """Whether the writer ended in good order."""
-        return bool(struct.unpack_from("<Q", self._map, CLOSED_OFFSET)[0])
+        return bool(struct.unpack("<Q", self._bytes(CLOSED_OFFSET, 8))[0])
 
     @property
     def heartbeat_s(self) -> float:
         """Wall time of the last write, seconds since the epoch."""
-        return self.wall(float(struct.unpack_from("<d", self._map, HEARTBEAT_OFFSET)[0]))
+        return self.wall(float(struct.unpack("<d", self._bytes(HEARTBEAT_OFFSET, 8))[0]))
 
     def wall(self, monotonic_s: float) -> float:
         """Turn a row's monotonic time into seconds since the epoch."""
@@ -97,20 +112,29 @@ class RingReader:
 
     def events(self, since: int = 0) -> list[tuple[int, dict[str, Any]]]:
         """Return (seq, event) of the events after ``since``; ``t`` in an event is monotonic seconds."""
-        return self._rows(2, since, json.loads)
+        return self._rows(2, since, lambda payload: border.mapping(border.document(payload, "event"), "event"))
 
     def close(self) -> None:
-        self._map.close()
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
+
+    def __del__(self) -> None:
+        # Who forgets to close holds a file open, not a page of memory: nothing is lost that a warning would mend.
+        self.close()
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        """Return bytes of the file; zeros where it has become shorter, which every check of a row then refuses."""
+        # Read, not mapped: touching a mapping beyond a file that was cut meanwhile ends the process.
+        return os.pread(self._handle, size, at).ljust(size, b"\0")
 
     def _rows(
         self, ring: int, since: int, decode: Callable[[bytes], _Row], most: int | None = None
     ) -> list[tuple[int, _Row]]:
         shape = self._shapes[ring]
-        head = int(struct.unpack_from("<Q", self._map, HEADS_OFFSET + 8 * ring)[0])
+        head = int(struct.unpack("<Q", self._bytes(HEADS_OFFSET + 8 * ring, 8))[0])
         rows = []
-        for seq in range(max(since + 1, head - shape.capacity + 1), head + 1):
-            at = shape.row_offset(seq)
-            row = self._map[at : at + shape.row_bytes]
+        for seq, row in self._raw(shape, max(since + 1, head - shape.capacity + 1), head):
             found, crc, length = ROW_HEAD.unpack_from(row)
             payload = row[ROW_HEAD.size : ROW_HEAD.size + length]
             if found != seq or zlib.crc32(payload) != crc:
@@ -122,42 +146,59 @@ class RingReader:
                 self.torn += 1
             if len(rows) == most:
                 break
-        if len(rows) > _MANY:
-            # What was read through is not read again: its pages need not count as this process's memory.
-            self._map.madvise(mmap.MADV_DONTNEED)
         return rows
 
-    def _check(self) -> None:
-        """ValueError when the header says what no writer writes: damage, or a file made to be read wrongly."""
-        for shape in self._shapes:
-            sizes = (shape.offset, shape.capacity - 1, shape.row_bytes - ROW_HEAD.size)
-            if not all(isinstance(size, int) and size >= 0 for size in sizes):
-                raise ValueError("a ring has no size")
-        if not all(isinstance(self.header["process"][key], int) for key in ("pid", "start_ticks")):
-            raise ValueError("it has no process")
-        if not all(isinstance(name, str) for name in (*self.columns, *self.request_columns)):
-            raise ValueError("a column has no name")
-        if not math.isfinite(self._to_wall):
-            raise ValueError("it has no clock")
+    def _raw(self, shape: RingShape, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (seq, bytes) of rows, read a stretch at a time."""
+        seq = first
+        while seq <= last:
+            at = shape.row_offset(seq)
+            # A stretch ends where the ring begins anew.
+            count = min(last - seq + 1, max(1, _STRETCH // shape.row_bytes), (shape.end - at) // shape.row_bytes)
+            data = self._bytes(at, count * shape.row_bytes)
+            for index in range(count):
+                yield seq + index, data[index * shape.row_bytes : (index + 1) * shape.row_bytes]
+            seq += count
 
 
-def _open(path: Path) -> mmap.mmap:
+def _shape(found: dict[str, Any], name: str) -> RingShape:
+    """Refused when a header says what no writer writes: damage, or a file made to be read wrongly."""
+    offset, row_bytes, capacity = (
+        border.whole(found.get(key), f"{name}.{key}", least, _LARGEST_FILE)
+        for key, least in (("offset", HEADER_OFFSET), ("row_bytes", ROW_HEAD.size), ("capacity", 1))
+    )
+    return RingShape(offset, row_bytes, capacity)
+
+
+def _columns(found: object, where: str) -> list[str]:
+    names = [border.text(name, where) for name in border.items(found, where, _MOST_COLUMNS)]
+    if "t" not in names:
+        raise border.Refused(f"{where} has no column t")
+    return names
+
+
+def _open(path: Path) -> int:
     try:
-        with path.open("rb") as file:
-            if file.read(len(MAGIC)) != MAGIC:
+        with border.open_file(path) as file:
+            magic, size = file.read(len(MAGIC)), os.fstat(file.fileno()).st_size
+            if magic != MAGIC:
                 raise RingError(f"{path}: not a flight recorder")
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            if size < HEADER_OFFSET:
+                raise RingError(f"{path}: truncated: {size} bytes, expected at least {HEADER_OFFSET}")
+            return os.dup(file.fileno())
+    except border.Refused as error:
+        raise RingError(str(error)) from error
     except OSError as error:
         raise RingError(f"{path}: {error.strerror}") from error
-    if len(mapped) < HEADER_OFFSET:
-        raise RingError(f"{path}: truncated: {len(mapped)} bytes, expected at least {HEADER_OFFSET}")
-    return mapped
 
 
 def find_rings(directory: Path | None = None) -> list[Path]:
-    """Return the recorder files in the runtime directory, newest first."""
-    directory = directory or runtime_dir()
-    return sorted(directory.glob("engine-*.ring"), key=lambda path: path.stat().st_mtime, reverse=True)
+    """Return the recorder files in the runtime directory, newest first; one that vanishes meanwhile is none."""
+    found: list[tuple[float, Path]] = []
+    for path in (directory or runtime_dir()).glob("engine-*.ring"):
+        with suppress(OSError):
+            found.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def remove_stale(directory: Path | None = None) -> list[Path]:
@@ -172,5 +213,6 @@ def remove_stale(directory: Path | None = None) -> list[Path]:
         reader.close()
         if not alive:
             path.unlink(missing_ok=True)
+            path.with_suffix(".token").unlink(missing_ok=True)
             removed.append(path)
     return removed

@@ -18,7 +18,7 @@ def runtime_dir(*, create: bool = False) -> Path:
     """Return the user's runtime directory for rings and tokens (mode 0700 when created here).
 
     ``$KVSCOPE_RUNTIME_DIR``, else ``$XDG_RUNTIME_DIR/kvscope``, else ``<temp>/kvscope-<uid>``. A directory owned by
-    somebody else is refused: whoever owns it could swap the files under us.
+    somebody else, or in which others can write, is refused: they could swap the files under us.
     """
     path = _configured_dir()
     if create:
@@ -32,6 +32,8 @@ def runtime_dir(*, create: bool = False) -> Path:
             raise RuntimeDirError(_cannot_use(path, "it is not a directory"))
         if info.st_uid != os.getuid():
             raise RuntimeDirError(_cannot_use(path, f"it belongs to uid {info.st_uid}"))
+        if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise RuntimeDirError(_cannot_use(path, "others can write in it (chmod go-w)"))
         if create and not os.access(path, os.W_OK | os.X_OK):
             raise RuntimeDirError(_cannot_use(path, "it is not writable"))
     return path

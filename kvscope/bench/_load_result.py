@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from kvscope.amounts import amount
 from kvscope.bench._load_measures import LATENCIES, QUANTILES, Measures, values_of
 from kvscope.bench._load_plan import LoadPlan
 from kvscope.bench._load_watch import SIGNALS, Watch
 from kvscope.bench.result.quantity import Quantity
 from kvscope.bench.result.result import Cell, Plot, Result, Series, Table
 from kvscope.bench.workload.lengths import band_of
-from kvscope.report._words import amount
 from kvscope.signals.batches import quantile
 from kvscope.signals.reading import Reading
 

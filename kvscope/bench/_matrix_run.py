@@ -116,19 +116,19 @@ def _tried(
         rule = rule_of(playbooks, said["id"])
         if rule.experiment is None or not rule.experiment.set or rule.gain is None:
             continue
-        before = until_sure(lab, segment, rule.gain.shows)
+        before = until_sure(lab, segment, rule.gain.measured_by)
         seen = only(lab.store, (baseline, before) if baseline else (before,))
         diagnosis = diagnose(seen, playbooks, lab.source.describe(), include_silent=True)
         finding = next(one for one in diagnosis.findings if one.id == rule.id)
         wanted, former = settings(lab, dict(rule.experiment.set))
-        after = until_sure(lab, changed(lab, f"{segment.name}, changed", wanted, MEASURED), rule.gain.shows)
-        back = until_sure(lab, changed(lab, f"{segment.name}, back", former, MEASURED), rule.gain.shows)
+        after = until_sure(lab, changed(lab, f"{segment.name}, changed", wanted, MEASURED), rule.gain.measured_by)
+        back = until_sure(lab, changed(lab, f"{segment.name}, back", former, MEASURED), rule.gain.measured_by)
         tried = verify_change(finding, rule, lab.store, before, after, (back,))
         return {
             "finding": rule.id,
             "outcome": tried.outcome,
             "of": rule.gain.of,
-            "shows": rule.gain.shows,
+            "shows": rule.gain.measured_by,
             "expected": said.get("expected"),
             "bound": said.get("bound"),
             "measured": tried.measured_gain,

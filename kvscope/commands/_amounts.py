@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kvscope.errors import UsageError
+from probes.border import EXACT, shown
 
 _BYTES = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -27,6 +28,7 @@ def token_count(text: str, option: str) -> int:
 def _parse(text: str, option: str, scales: dict[str, int], expected: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*", text)
     scale = scales.get(match[2], scales.get(match[2].upper())) if match else None
-    if match is None or scale is None or float(match[1]) * scale < 1:
-        raise UsageError(f"{option} {text!r}: expected {expected}")
-    return round(float(match[1]) * scale)
+    amount = float(match[1]) * scale if match is not None and scale is not None else 0.0
+    if not 1 <= amount <= EXACT:
+        raise UsageError(f"{option} {shown(text)}: expected {expected}")
+    return round(amount)

@@ -12,8 +12,10 @@ import argparse
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, what to compare it with, how to print it."""
     from kvscope.commands._options import add_report, add_target, add_timing
+    from kvscope.commands._told import add_told
 
     add_target(parser)
+    add_told(parser)
     parser.add_argument("--baseline", metavar="TARGET", help="compare with this target (read before TARGET)")
     parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="compare these two marked segments of TARGET")
     add_timing(parser)
@@ -28,6 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
     from kvscope import report
     from kvscope.commands._options import settings_of
+    from kvscope.commands._told import with_told
     from kvscope.commands._watch import collect, exit_code, fill, fill_pair, load_playbooks, segment_pair
     from kvscope.diagnose import diagnose
     from kvscope.signals.replicas import outliers
@@ -40,13 +43,14 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         baseline = stack.enter_context(closing(open_target(options.baseline))) if options.baseline else None
         before = collect(baseline, settings) if baseline else None
-        source = stack.enter_context(closing(open_target(options.target, machine=True)))
+        source = with_told(open_target(options.target, machine=True), options)
+        stack.enter_context(closing(source))
         read, description = collect(source, settings), source.describe()
         if baseline and before:
             fill_pair(store, before, read, (baseline.describe().tags, description.tags))
         else:
             fill(store, read)
-    notices = (*(before.notices if before else ()), *read.notices)
+    notices = (*(before.notices if before else ()), *read.notices, *store.notices)
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
     found = diagnose(store, books, description, *pair, include_silent=options.all)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))

@@ -46,11 +46,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the outcome; the exit code is its answer."""
+    from kvscope import verification_report as report
     from kvscope.commands._options import settings_of
     from kvscope.commands._progress import Line
     from kvscope.commands._watch import load_playbooks
     from kvscope.errors import UsageError, nearest
-    from kvscope.report import _verification as report
 
     settings = settings_of(options)
     if settings.format not in FORMATS:

@@ -6,7 +6,6 @@ A key that may decide what a cache holds and that nobody read is a reason to ref
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 from kvscope.errors import UsageError, nearest
 from kvscope.plan import defaults
+from probes import border
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model")
 """Where multimodal models keep the part that has a KV cache."""
@@ -152,7 +152,7 @@ def read_config(source: Path | Mapping[str, Any]) -> ModelConfig:
         return _text_part(source, "config")
     path = source / "config.json" if source.is_dir() else source
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = border.document(border.read_file(path), str(path))
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file; expected a Hugging Face config.json") from None
     except (OSError, ValueError, RecursionError) as error:

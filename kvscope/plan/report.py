@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from kvscope.amounts import amount
 from kvscope.plan import kinds
 from kvscope.plan.bound import Bound
 from kvscope.plan.formulas import Estimate
 from kvscope.plan.plan import Figures, LayerRow, Plan
 from kvscope.plan.target import Reported
-from kvscope.report._words import amount
 
 SCHEMA = 1
 

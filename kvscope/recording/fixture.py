@@ -15,9 +15,12 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from kvscope.recording.reader import RecordedMark
+from kvscope.recording.series import checked_series
 from kvscope.store import MarkLike
+from probes import border
 from probes.sample import Labels, Sample
 
+_LONGEST = 16 << 10
 VERSION = 1
 KEY = "kvscope_recording"
 _SAFE = " !\"#$&'()*+-./:;<>?@[]^_`|~"
@@ -26,13 +29,13 @@ _SERIES = re.compile(r"([\w.]+)(?:\{([^{}]*)\})?")
 
 def parse_series(text: str) -> tuple[str, Labels]:
     """Split ``metric{layer=0,le=0.5}`` into its name and labels. ValueError when it is not of that form."""
-    found = _SERIES.fullmatch(text)
+    found = _SERIES.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
-        raise ValueError(f"{text!r} is no series; expected metric or metric{{label=value}}")
+        raise ValueError(f"{border.shown(text)} is no series; expected metric or metric{{label=value}}")
     pairs = [pair.partition("=") for pair in found[2].split(",")] if found[2] else []
     if any(not equals for _, equals, _ in pairs):
-        raise ValueError(f"{text!r}: a label has no value")
-    return found[1], tuple(sorted((name.strip(), unquote(value.strip())) for name, _, value in pairs))
+        raise ValueError(f"{border.shown(text)}: a label has no value")
+    return checked_series(found[1], ((name.strip(), unquote(value.strip())) for name, _, value in pairs))
 
 
 def series_text(metric: str, labels: Labels) -> str:
@@ -44,21 +47,15 @@ def series_text(metric: str, labels: Labels) -> str:
 
 def parse_line(line: Mapping[str, Any]) -> list[Sample] | RecordedMark:
     """Return what a line after the first says. ValueError when it is neither a mark nor samples."""
-    t = line.get("t")
-    if isinstance(t, bool) or not isinstance(t, int | float):
-        raise ValueError("no time 't'")
+    t = border.time_s(line.get("t"), "time 't'")
     if "mark" in line:
-        tags = line.get("tags", {})
-        return RecordedMark(str(line["mark"]), float(t), {str(name): str(value) for name, value in tags.items()})
-    values = line.get("s")
-    if not isinstance(values, dict):
+        return RecordedMark(border.text(line["mark"], "mark"), t, border.tags(line.get("tags"), "tags"))
+    if not isinstance(line.get("s"), dict):
         raise ValueError("expected {mark, t, tags} or {t, s}")
     found = []
-    for text, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"{text}: {value!r} is no number")
+    for text, value in border.mapping(line["s"], "s").items():
         metric, labels = parse_series(text)
-        found.append(Sample(metric, float(value), float(t), labels))
+        found.append(Sample(metric, border.number(value, border.printable(text, 80)), t, labels))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 import shutil
 import sqlite3
 import struct
@@ -20,6 +19,8 @@ from kvscope.errors import SourceError
 from kvscope.recording import schema
 from kvscope.recording.chunk import to_micros, unpack_tick, unpack_times, unpack_values
 from kvscope.recording.recorder import labels_from
+from kvscope.recording.series import checked_series
+from probes import border
 from probes.catalog import metric_of
 from probes.sample import Labels, Sample
 
@@ -59,9 +60,9 @@ class Recording:
         try:
             schema.check(self._db, path)
             rows = self._db.execute("SELECT key, value FROM header").fetchall()
-            self.header: dict[str, Any] = dict(self._whole(rows, lambda key, value: (str(key), json.loads(value))))
+            self.header: dict[str, Any] = dict(self._whole(rows, _header_row))
             rows = self._db.execute("SELECT id, metric, labels FROM series").fetchall()
-            self._series = dict(self._whole(rows, lambda *row: (row[0], (str(row[1]), labels_from(row[2])))))
+            self._series = dict(self._whole(rows, lambda *row: (row[0], checked_series(row[1], labels_from(row[2])))))
         except (*_UNREADABLE, ValueError) as error:
             self._db.close()
             raise SourceError(f"{path}: nothing of this recording can be read ({error})") from error
@@ -73,7 +74,7 @@ class Recording:
     def marks(self) -> list[RecordedMark]:
         """Marks in time order."""
         rows = self._rows("SELECT name, t, tags FROM marks ORDER BY t, rowid")
-        marks = self._whole(rows, lambda name, t, tags: RecordedMark(str(name), float(t), dict(json.loads(tags))))
+        marks = self._whole(rows, _mark)
         return sorted(marks, key=lambda mark: mark.t)
 
     @property
@@ -152,7 +153,8 @@ class Recording:
             return self._unpacked(number, 1, *rest)
         if known is not None and known.kind == "gauge":
             return [Sample(metric, total / n, (start + end) / 2, labels)]
-        return [Sample(metric, float(first), float(start), labels), Sample(metric, float(last), float(end), labels)]
+        ends = [(border.number(first, metric), border.time_s(start, "start")), (float(last), border.time_s(end, "end"))]
+        return [Sample(metric, value, t, labels) for value, t in ends]
 
     def _unpacked(self, number: int, every: int, *rest: Any) -> list[Sample]:
         """Every n-th value of a chunk, and its last."""
@@ -205,6 +207,21 @@ class Recording:
         except _UNREADABLE as error:
             self.damage = self.damage or f"{self.path}: cut or damaged ({error}); what is whole was read"
         return found
+
+
+def _header_row(key: object, value: object) -> tuple[str, Any]:
+    return border.text(key, "key"), border.document(_text(value), "header")
+
+
+def _mark(name: object, t: object, tags: object) -> RecordedMark:
+    found = border.tags(border.document(_text(tags), "tags"), "tags")
+    return RecordedMark(border.text(name, "mark"), border.time_s(t, "t"), found)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise border.Refused(f"{border.shown(value)}, expected text")
+    return value
 
 
 def read(path: Path) -> Iterator[Sample | RecordedMark]:

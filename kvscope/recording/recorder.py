@@ -19,6 +19,7 @@ from kvscope.errors import SourceError, UsageError
 from kvscope.recording import schema
 from kvscope.recording.chunk import pack_tick, pack_times, pack_values, to_micros, unpack_tick
 from kvscope.store import MarkLike
+from probes import border
 from probes.sample import Labels, Sample
 
 CHUNK_S = 300.0
@@ -201,8 +202,8 @@ def _short(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def labels_from(text: str) -> Labels:
-    """Return labels from their JSON."""
-    return tuple((name, value) for name, value in json.loads(text))
+    """Return labels from their JSON. ValueError, TypeError where it holds none."""
+    return tuple([(name, value) for name, value in border.items(border.document(text, "labels"), "labels", 64)])
 
 
 def _create_private(path: Path) -> bool:

@@ -6,8 +6,9 @@ import json
 import math
 from typing import Any
 
+from kvscope.account import Account
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
-from kvscope.report._lines import change_in
+from kvscope.wording import change_in
 
 SCHEMA = 1
 
@@ -24,6 +25,8 @@ def render(diagnosis: Diagnosis) -> str:
             for unknown in diagnosis.unknown
         ],
         "notices": list(diagnosis.notices),
+        **({"account": _account(diagnosis.account)} if diagnosis.account else {}),
+        **({"account_before": _account(diagnosis.account_before)} if diagnosis.account_before else {}),
     }
     return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -111,6 +114,31 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "run": experiment.run,
         "set": dict(experiment.set),
         "predict": [_evidence(evidence) for evidence in experiment.predict],
+    }
+
+
+def _account(account: Account) -> dict[str, Any]:
+    """Shares of 1 by level, null where a level cannot be told; a bound that is not known is null."""
+    floor = account.bound
+    return {
+        "limit": {"name": account.limit.name, "share": account.limit.share, "known": account.limit.known},
+        "levels": {level: dict(shares) if shares else None for level, shares in account.levels.items()},
+        "levels_known": dict(account.known),
+        "token_limit": account.token_limit,
+        "bound": None
+        if floor is None
+        else {
+            "weights_s": floor.weights_s,
+            "kv_s": list(floor.kv_s),
+            "index_s": floor.index_s,
+            "flops_s": floor.flops_s,
+            "from": list(account.sources),
+        },
+        "vitals": dict(account.vitals),
+        "headroom": dict(account.headroom),
+        "missing": [{"level": one.level, "reason": one.reason, "remedy": one.remedy} for one in account.missing],
+        "segment": account.segment,
+        **({"replicas": {name: _account(one) for name, one in account.replicas.items()}} if account.replicas else {}),
     }
 
 

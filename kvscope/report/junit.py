@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
+from kvscope import wording
 from kvscope.finding import Diagnosis, Finding
-from kvscope.report import _lines
 
 _FAILED = ("confirmed", "likely", "possible", "unexplained")
 
@@ -16,7 +16,7 @@ def render(diagnosis: Diagnosis) -> str:
     cases = [*map(_case, diagnosis.findings), *_unknown(diagnosis)]
     failures = sum(one.verdict in _FAILED for one in diagnosis.findings)
     skipped = sum(one.verdict == "needs_data" for one in diagnosis.findings) + len(diagnosis.unknown)
-    name = quoteattr(f"kvscope {_clean(_lines.what(diagnosis.source))}")
+    name = quoteattr(f"kvscope {_clean(wording.what(diagnosis.source))}")
     head = f'<testsuite name={name} tests="{len(cases)}" failures="{failures}" skipped="{skipped}" errors="0">'
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *cases, "</testsuite>"])
 
@@ -24,7 +24,7 @@ def render(diagnosis: Diagnosis) -> str:
 def _case(finding: Finding) -> str:
     inner = ""
     if finding.verdict in _FAILED:
-        message = quoteattr(_clean(f"{_lines.WORDS[finding.verdict]}: {finding.title}"))
+        message = quoteattr(_clean(f"{wording.WORDS[finding.verdict]}: {finding.title}"))
         inner = (
             f"<failure type={quoteattr(finding.verdict)} message={message}>{escape(_clean(_told(finding)))}</failure>"
         )
@@ -35,8 +35,8 @@ def _case(finding: Finding) -> str:
 
 def _told(finding: Finding) -> str:
     lines = [f"cause: {finding.cause}"]
-    lines += [f"{one.answer} {one.signal} {one.says}: {_lines.numbers(one)}" for one in finding.evidence]
-    lines += [f"{one.state}: {one.says} ({_lines.numbers(one.evidence)})" for one in finding.rivals]
+    lines += [f"{one.answer} {one.signal} {one.says}: {wording.numbers(one)}" for one in finding.evidence]
+    lines += [f"{one.state}: {one.says} ({wording.numbers(one.evidence)})" for one in finding.rivals]
     return "\n".join([*lines, *(f"fix: {fix}" for fix in finding.fix)])
 
 

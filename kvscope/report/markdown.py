@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvscope import amounts, wording
+from kvscope.account import words
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding
-from kvscope.report import _lines, _words
 
 
 def render(diagnosis: Diagnosis) -> str:
     """Return the report as Markdown."""
-    found = _lines.told(diagnosis)
-    lines = [f"# {_text(_lines.what(diagnosis.source))}", "", *_segments(diagnosis)]
+    found = wording.told(diagnosis)
+    lines = [f"# {_text(wording.what(diagnosis.source))}", "", *_segments(diagnosis)]
     lines += [line for notice in diagnosis.notices for line in (f"> {_text(notice)}", "")]
+    lines += _account(diagnosis)
     for finding in found:
         lines += _finding(diagnosis, finding)
     if not found:
-        lines += [_lines.nothing_found(diagnosis), ""]
-    silent = _lines.silent(diagnosis)
+        lines += [wording.nothing_found(diagnosis), ""]
+    silent = wording.silent(diagnosis)
     if silent:
         lines += ["## Checked, and not there", "", *(f"- {_text(one.title)} (`{one.id}`)" for one in silent), ""]
     lines += _unknown(diagnosis)
@@ -30,13 +32,21 @@ def _segments(diagnosis: Diagnosis) -> Iterator[str]:
     yield from ("| segment | from | length | tags |", "|---|---|---|---|")
     for segment in diagnosis.segments:
         tags = ", ".join(f"{name} {value}" for name, value in sorted(segment.tags.items()))
-        length = _words.span(segment.start_s, segment.end_s)
-        yield _row(segment.name, _words.clock(segment.start_s), length, tags)
+        length = amounts.span(segment.start_s, segment.end_s)
+        yield _row(segment.name, amounts.clock(segment.start_s), length, tags)
     yield ""
 
 
+def _account(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.account is not None:
+        yield from (f"## {words.TITLE}", "", "| | | known |", "|---|---|---|")
+        for line in words.lines(diagnosis.account):
+            yield _row(line.label, line.text, line.how)
+        yield ""
+
+
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
-    yield from (f"## {_lines.WORDS[finding.verdict]}: {_text(finding.title)}", "")
+    yield from (f"## {wording.WORDS[finding.verdict]}: {_text(finding.title)}", "")
     compared = f", `{finding.baseline}` → `{finding.current}`" if finding.baseline else ""
     yield from (f"`{finding.id}`{compared}", "", f"Cause: {_text(finding.cause)}", "")
     if finding.evidence:
@@ -48,21 +58,21 @@ def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
         yield from ("| other cause | state | signal | measured | condition | source |", "|---|---|---|---|---|---|")
         for rival in finding.rivals:
             evidence = rival.evidence
-            measured = _lines.numbers(evidence) + (f"; {evidence.remedy}" if evidence.value is None else "")
-            cells = (f"`{evidence.signal}`", measured.rstrip("; "), evidence.says, _lines.origin(evidence))
+            measured = wording.numbers(evidence) + (f"; {evidence.remedy}" if evidence.value is None else "")
+            cells = (f"`{evidence.signal}`", measured.rstrip("; "), evidence.says, wording.origin(evidence))
             yield _row(rival.says, rival.state, *cells)
         yield ""
     yield from _advice(finding)
-    for other in _lines.folded(diagnosis, finding):
+    for other in wording.folded(diagnosis, finding):
         yield f"- explains: {_text(other.title)} (`{other.id}`, {other.verdict})"
     yield ""
 
 
 def _advice(finding: Finding) -> Iterator[str]:
     if finding.gain is not None:
-        yield f"- worth: {_text(_lines.worth(finding.gain))}"
+        yield f"- worth: {_text(wording.worth(finding.gain))}"
     if finding.experiment is not None:
-        yield from _experiment(finding.experiment, tried=finding.verdict in _lines.TRIED)
+        yield from _experiment(finding.experiment, tried=finding.verdict in wording.TRIED)
     for fix in finding.fix:
         yield f"- fix: {_text(fix)}"
     if finding.notes:
@@ -74,7 +84,7 @@ def _experiment(experiment: Experiment, *, tried: bool) -> Iterator[str]:
         yield f"- tried: {_text(experiment.change)}"
         for evidence in experiment.predict:
             predicted = f"`{evidence.signal}` {_text(evidence.says)}"
-            yield f"  - {predicted}: {evidence.answer}, {_text(_lines.numbers(evidence))}"
+            yield f"  - {predicted}: {evidence.answer}, {_text(wording.numbers(evidence))}"
         return
     hold = f"; hold {', '.join(experiment.hold)}" if experiment.hold else ""
     yield f"- next: {_text(experiment.change + hold)}" + (f" (`{experiment.run}`)" if experiment.run else "")
@@ -84,7 +94,7 @@ def _experiment(experiment: Experiment, *, tried: bool) -> Iterator[str]:
 
 
 def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
-    waiting = _lines.undecided(diagnosis)
+    waiting = wording.undecided(diagnosis)
     if waiting:
         yield from ("## Could not be judged", "")
         for finding in waiting:
@@ -98,11 +108,11 @@ def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _check(evidence: Evidence) -> str:
-    measured = _lines.numbers(evidence)
+    measured = wording.numbers(evidence)
     if evidence.value is None and evidence.remedy:
         measured += f"; {evidence.remedy}"
     name = f"{evidence.answer} ({evidence.role})"
-    return _row(name, f"`{evidence.signal}`", evidence.says, measured, _lines.origin(evidence))
+    return _row(name, f"`{evidence.signal}`", evidence.says, measured, wording.origin(evidence))
 
 
 def _row(*cells: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kvscope import wording
 from kvscope.finding import Diagnosis, Finding
-from kvscope.report import _lines
 from probes.version import __version__
 
 _LEVELS = {"confirmed": "error", "likely": "error", "possible": "warning", "unexplained": "warning", "refuted": "none"}
@@ -37,13 +37,13 @@ def _rule(finding: Finding) -> dict[str, Any]:
 
 
 def _result(at: int, finding: Finding, target: str) -> dict[str, Any]:
-    evidence = [f"{one.signal} {one.says}: {one.answer}, {_lines.numbers(one)}" for one in finding.evidence]
-    rivals = [f"{one.state}: {one.says} ({_lines.numbers(one.evidence)})" for one in finding.rivals]
+    evidence = [f"{one.signal} {one.says}: {one.answer}, {wording.numbers(one)}" for one in finding.evidence]
+    rivals = [f"{one.state}: {one.says} ({wording.numbers(one.evidence)})" for one in finding.rivals]
     return {
         "ruleId": finding.id,
         "ruleIndex": at,
         "level": _LEVELS[finding.verdict],
-        "message": {"text": "\n".join([f"{_lines.WORDS[finding.verdict]}: {finding.title}", *evidence, *rivals])},
+        "message": {"text": "\n".join([f"{wording.WORDS[finding.verdict]}: {finding.title}", *evidence, *rivals])},
         "locations": [
             {"logicalLocations": [{"name": finding.current, "fullyQualifiedName": f"{target}#{finding.current}"}]}
         ],
@@ -54,6 +54,6 @@ def _result(at: int, finding: Finding, target: str) -> dict[str, Any]:
 
 def _notes(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     texts = [*diagnosis.notices]
-    texts += [f"not judged: {one.title} ({one.id}): {one.notes}" for one in _lines.undecided(diagnosis)]
+    texts += [f"not judged: {one.title} ({one.id}): {one.notes}" for one in wording.undecided(diagnosis)]
     texts += [f"not known: {one.signal}: {one.reason}; {one.remedy}" for one in diagnosis.unknown]
     return [{"level": "note", "message": {"text": text}} for text in texts]

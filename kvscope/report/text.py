@@ -7,8 +7,9 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from kvscope import amounts, wording
+from kvscope.account import words
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Rival
-from kvscope.report import _lines, _words
 
 WIDTH = 100
 WIDEST = 140
@@ -29,11 +30,11 @@ def render(
     """
     width = width or min(WIDEST, shutil.get_terminal_size((WIDTH, 24)).columns)
     writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
-    blocks = [list(writer.head(diagnosis))]
-    found = _lines.told(diagnosis)
+    blocks = [list(writer.head(diagnosis)), list(writer.account(diagnosis))]
+    found = wording.told(diagnosis)
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
     if not found:
-        blocks.append(writer.wrapped(_lines.nothing_found(diagnosis), "", ""))
+        blocks.append(writer.wrapped(wording.nothing_found(diagnosis), "", ""))
     blocks += [list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -46,20 +47,27 @@ class _Writer:
         self._colour = colour
 
     def head(self, diagnosis: Diagnosis) -> Iterator[str]:
-        yield from self.wrapped(_lines.what(diagnosis.source), "")
+        yield from self.wrapped(wording.what(diagnosis.source), "")
         for segment in diagnosis.segments:
             tags = ", ".join(f"{name} {value}" for name, value in sorted(segment.tags.items()))
-            when = f"{_words.clock(segment.start_s)}, {_words.span(segment.start_s, segment.end_s)}"
+            when = f"{amounts.clock(segment.start_s)}, {amounts.span(segment.start_s, segment.end_s)}"
             yield from self.wrapped(f"{segment.name}: {when}" + (f"; {tags}" if tags else ""), _INDENT)
         for notice in diagnosis.notices:
             yield from self.wrapped(f"note: {notice}", _INDENT)
+
+    def account(self, diagnosis: Diagnosis) -> Iterator[str]:
+        if diagnosis.account is None:
+            return
+        yield words.TITLE
+        for line in words.lines(diagnosis.account):
+            yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
 
     def finding(self, diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
         yield from self._title(finding)
         if finding.baseline:
             yield f"{_INDENT}{finding.baseline} → {finding.current}"
         if finding.onset_s is not None:
-            yield f"{_INDENT}since {_words.clock(finding.onset_s)}"
+            yield f"{_INDENT}since {amounts.clock(finding.onset_s)}"
         symptoms = [evidence for evidence in finding.evidence if evidence.role == "symptom"]
         causes = [evidence for evidence in finding.evidence if evidence.role == "cause"]
         predictions = [evidence for evidence in finding.evidence if evidence.role == "prediction"]
@@ -76,11 +84,11 @@ class _Writer:
             yield f"{_INDENT}predicted"
             yield from self._checks(predictions, columns)
         yield from self._advice(finding)
-        for other in _lines.folded(diagnosis, finding):
+        for other in wording.folded(diagnosis, finding):
             yield from self._labelled("explains", f"{other.title} ({other.id}, {other.verdict})")
 
     def unknown(self, diagnosis: Diagnosis) -> Iterator[str]:
-        waiting = _lines.undecided(diagnosis)
+        waiting = wording.undecided(diagnosis)
         if waiting:
             yield "could not be judged"
             for finding in waiting:
@@ -92,7 +100,7 @@ class _Writer:
                 yield from self.wrapped(f"{unknown.signal}: {unknown.reason}{remedy}", _INDENT)
 
     def silent(self, diagnosis: Diagnosis) -> Iterator[str]:
-        found = _lines.silent(diagnosis)
+        found = wording.silent(diagnosis)
         if found:
             yield "checked, and not there"
             for finding in found:
@@ -109,7 +117,7 @@ class _Writer:
         )
 
     def _title(self, finding: Finding) -> Iterator[str]:
-        word = _lines.WORDS[finding.verdict]
+        word = wording.WORDS[finding.verdict]
         text = f"{word}  {finding.title}"
         room = self._width - len(text) - len(finding.id)
         lines = (
@@ -123,7 +131,7 @@ class _Writer:
         signal, says = columns
         for check in checks:
             head = f"{check.answer:<{_LABEL}}{check.signal:<{signal}}  {check.says:<{says}}"
-            yield from self._row(head, _lines.numbers(check), _lines.origin(check))
+            yield from self._row(head, wording.numbers(check), wording.origin(check))
             if check.value is None and check.remedy:
                 yield from self.wrapped(f"to know it: {check.remedy}", " " * (4 + _LABEL))
 
@@ -132,11 +140,11 @@ class _Writer:
         for rival in rivals:
             evidence = rival.evidence
             look = f"; see {rival.look}" if rival.look and rival.state != "excluded" else ""
-            why = f"{evidence.signal} {_lines.numbers(evidence)}, needed {evidence.says}{look}"
+            why = f"{evidence.signal} {wording.numbers(evidence)}, needed {evidence.says}{look}"
             if rival.state == "unmeasured":
                 remedy = f"; {evidence.remedy}" if evidence.remedy else ""
                 why = f"{evidence.signal}: {evidence.missing or 'no value'}{remedy}{look}"
-            yield from self._row(f"{rival.state:<{state}}  {rival.says}", why, _lines.origin(evidence))
+            yield from self._row(f"{rival.state:<{state}}  {rival.says}", why, wording.origin(evidence))
 
     def _row(self, head: str, numbers: str, origin: str) -> Iterator[str]:
         """Write head, numbers and origin on as few lines as they fit; what does not fit goes indented beneath."""
@@ -155,9 +163,9 @@ class _Writer:
 
     def _advice(self, finding: Finding) -> Iterator[str]:
         if finding.gain is not None:
-            yield from self._labelled("worth", _lines.worth(finding.gain))
+            yield from self._labelled("worth", wording.worth(finding.gain))
         if finding.experiment is not None:
-            if finding.verdict in _lines.TRIED:
+            if finding.verdict in wording.TRIED:
                 yield from self._tried(finding.experiment)
             else:
                 yield from self._next(finding.experiment)

@@ -13,7 +13,7 @@ from kvscope.store import Segment, Store
 
 __all__ = ["Missing", "Reading", "compute", "describe", "find", "names"]
 
-_HELPERS = {"batches", "raw", "reading", "registry", "window"}
+_HELPERS = {"batches", "intervals", "raw", "reading", "registry", "token_time", "window"}
 
 
 def _discover() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from kvscope.sources._base import Source
+from probes.border import exists, open_file
 
 
 def open_target(
@@ -26,7 +28,7 @@ def open_target(
     behind the target, UsageError when it is no target at all.
     """
     source = _open(text, speed, timeout_s, sliced, follow)
-    if not machine or Path(text).exists():
+    if not machine or exists(text):
         return source
     from kvscope.sources._merged import MergedSource
 
@@ -62,17 +64,17 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
         from kvscope.sources.logs.source import LogSource
 
         return LogSource(None)
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if _is_recorder(path):
         return _ring(path, sliced)
     from kvscope.sources import _find, _scrape
 
-    if text.isdecimal() and not Path(text).exists():
+    if text.isdecimal() and not exists(text):
         return _ring(_find.ring_of_pid(int(text)), sliced)
     fleet = _fleet(text, timeout_s, sliced)
     if fleet is not None:
         return fleet
-    if _scrape.is_url(text) and not Path(text).exists():
+    if _scrape.is_url(text) and not exists(text):
         first = timeout_s or _scrape.FIRST_TIMEOUT_S
         return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S, first_timeout_s=first)
     kind = _find.kind_of_file(path)
@@ -98,10 +100,8 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
 def _is_recorder(path: Path) -> bool:
     from probes.layout import MAGIC
 
-    with contextlib.suppress(OSError, ValueError):
-        if path.is_file():
-            with path.open("rb") as file:
-                return file.read(len(MAGIC)) == MAGIC
+    with contextlib.suppress(OSError, ValueError), open_file(path) as file:
+        return file.read(len(MAGIC)) == MAGIC
     return False
 
 
@@ -109,13 +109,13 @@ def _fleet(text: str, timeout_s: float | None, sliced: bool) -> Source | None:
     """Return a source of several engines when the target names them: a Prometheus, or a list with commas."""
     from kvscope.sources import _promapi, _scrape, fleet, ranks
 
-    if ranks.is_list(text) and not Path(text).exists():
+    if ranks.is_list(text) and not exists(text):
         return ranks.RanksSource.of(text, sliced)
     if _promapi.is_prometheus(text):
         from kvscope.sources import prometheus
 
         return prometheus.PrometheusSource(text, timeout_s=timeout_s or prometheus.TIMEOUT_S)
-    if fleet.is_fleet(text) and not Path(text).exists():
+    if fleet.is_fleet(text) and not exists(text):
         return fleet.FleetSource(fleet.addresses(text), timeout_s=timeout_s or _scrape.TIMEOUT_S)
     return None
 

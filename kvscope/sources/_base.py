@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from probes.border import SAID_CHARS, TEXT_CHARS, printable
 from probes.sample import Sample
+
+# What sources say is text of others: it becomes printable here, whichever source forgot to ask for that.
+
+
+def _printable_tags(tags: dict[str, str]) -> dict[str, str]:
+    return {printable(name, TEXT_CHARS): printable(value, TEXT_CHARS) for name, value in tags.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Who is behind a source: kind (``ring``, ``vllm``…), where, and tags every segment of it carries."""
+    """Who is behind a source: kind (``ring``, ``vllm``…), where, and tags every segment of it carries.
+
+    ``heard_s``: when it was last heard of (epoch seconds), where that is known better than from its newest sample.
+    """
 
     kind: str
     target: str
@@ -19,6 +29,14 @@ class Description:
     tags: dict[str, str] = field(default_factory=dict)
     alive: bool = True
     note: str = ""
+    heard_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("engine", "version", "note"):
+            object.__setattr__(self, name, printable(getattr(self, name), SAID_CHARS))
+        # A list of a thousand addresses is a target too.
+        object.__setattr__(self, "target", printable(self.target, 1 << 16))
+        object.__setattr__(self, "tags", _printable_tags(self.tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +46,10 @@ class Mark:
     name: str
     t: float
     tags: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", printable(self.name, TEXT_CHARS))
+        object.__setattr__(self, "tags", _printable_tags(self.tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +62,9 @@ class Poll:
     ended: bool = False
     more: bool = False
     """What was held already comes in slices, and this is not the last: poll again before anything is made of it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notices", tuple([printable(notice) for notice in self.notices]))
 
 
 class Source(Protocol):

@@ -15,12 +15,12 @@ import psutil
 from kvscope.errors import SourceError, nearest
 from kvscope.recording.fixture import KEY
 from kvscope.recording.schema import SQLITE_MAGIC
+from probes.border import Refused, open_packed, printable
 from probes.layout import MAGIC
 from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
 
 FileKind = Literal["ring", "recording", "series", "page", "trace", "log"]
-_GZIP_MAGIC = b"\x1f\x8b"
 _HEAD = 4096
 
 
@@ -48,14 +48,14 @@ def ring_of_pid(pid: int) -> Path:
 
 def kind_of_file(path: Path) -> FileKind:
     """Say what a file is, by its content. SourceError when it is missing or nothing kvscope reads."""
-    if path.is_dir():
-        raise SourceError(f"{path}: a folder; expected a recording, a series of scrapes or a flight recorder")
     try:
         head = _head(path)
+    except Refused as error:
+        raise SourceError(f"{error}: a recording, a series of scrapes or a flight recorder") from error
     except FileNotFoundError as error:
         raise SourceError(f"{path}: no such file, and no host:port and no process id{_nearest_file(path)}") from error
     except OSError as error:
-        raise SourceError(f"{path}: {error.strerror or error}") from error
+        raise SourceError(f"{printable(path, 200)}: {error.strerror or error}") from error
     if head.startswith(MAGIC):
         return "ring"
     if head.startswith(SQLITE_MAGIC) or f'"{KEY}"'.encode() in head.split(b"\n", 1)[0]:
@@ -156,14 +156,12 @@ def _headers(rings: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-    if not head.startswith(_GZIP_MAGIC):
-        return head
-    # A series may be cut; its first bytes say what it is all the same.
-    with gzip.open(path, "rb") as unpacked, contextlib.suppress(EOFError, OSError, zlib.error):
-        return unpacked.read1(_HEAD)
-    return b""
+    with open_packed(path) as file:
+        try:
+            return file.read1(_HEAD)
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            # A series may be cut; its first bytes say what it is all the same.
+            return b""
 
 
 def _nearest_file(path: Path) -> str:

@@ -35,15 +35,20 @@ def flags_of(pid: int, wanted: Collection[str]) -> dict[str, str]:
 
 
 def parse_flags(words: Sequence[str], wanted: Collection[str]) -> dict[str, str]:
-    """Read ``--name value`` and ``--name=value``; nothing but the wanted names is kept (a key may stand beside)."""
+    """Read ``--name value``, ``--name=value``, ``-np 4`` and bare switches; only the wanted names are kept.
+
+    Nothing else is: a key may stand beside. A bare switch has an empty value.
+    """
     found = {}
     for index, word in enumerate(words):
         name, equals, value = word.partition("=")
-        name = name.removeprefix("--").replace("_", "-")
-        if not word.startswith("--") or name not in wanted:
+        name = name.lstrip("-").replace("_", "-")
+        if not word.startswith("-") or name not in wanted:
             continue
-        if equals:
-            found[name] = value
-        elif index + 1 < len(words) and not words[index + 1].startswith("--"):
-            found[name] = words[index + 1]
+        following = words[index + 1] if index + 1 < len(words) else "-"
+        found[name] = value if equals else "" if following.startswith("-") and not _is_number(following) else following
     return found
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").replace(".", "", 1).isdigit()

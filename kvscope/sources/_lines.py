@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError
-
-_GZIP_MAGIC = b"\x1f\x8b"
-_LINE_LIMIT = 64 << 20
-"""Longest line read: as long as the largest page a scrape takes."""
+from probes import border
 
 
 class JsonLines:
@@ -28,14 +23,16 @@ class JsonLines:
     def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         number = 0
         try:
-            with _open(self.path) as file:
-                while line := file.readline(_LINE_LIMIT):
+            with border.open_packed(self.path) as file:
+                while line := file.readline(border.PAGE_BYTES):
                     number += 1
                     found = self._parse(number, line)
                     if found is not None:
                         yield number, found
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             self._note(number + 1, f"the gzip stream is cut or damaged ({error})")
+        except border.Refused as error:
+            raise SourceError(str(error)) from error
         except OSError as error:
             raise SourceError(f"{self.path}: {error.strerror or error}") from error
 
@@ -43,9 +40,13 @@ class JsonLines:
         if not line.strip():
             return None
         try:
-            found = json.loads(line)
-        except ValueError:
-            self._note(number, "not whole JSON" if line.endswith(b"\n") else "cut in the middle of the line")
+            found = border.document(line, "the line")
+        except border.Refused as error:
+            whole = line.endswith(b"\n")
+            deep = "nested" in str(error)
+            self._note(
+                number, "nested too deeply" if deep else "not whole JSON" if whole else "cut in the middle of the line"
+            )
             return None
         if not isinstance(found, dict):
             self._note(number, "not a JSON object")
@@ -56,9 +57,3 @@ class JsonLines:
         self._skipped += 1
         if self._skipped == 1:
             self.damage = f"{self.path}, line {number}: {why}; what is whole was read"
-
-
-def _open(path: Path) -> gzip.GzipFile | BufferedReader:
-    with path.open("rb") as file:
-        zipped = file.read(2) == _GZIP_MAGIC
-    return gzip.open(path, "rb") if zipped else path.open("rb")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.sources._prometheus import Parser
 from kvscope.sources.maps._base import Derived, EngineMap, Entry
+from kvscope.sources.settings import Settings
+from probes.border import LARGEST, Memo, Refused, finite, printable, weight, written
 from probes.catalog import CATALOG
 from probes.sample import Labels, Sample, labels_of
 
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
-_LARGEST = sys.float_info.max
-_MOST_RESOLVED = 50_000
+_RESOLVED_BYTES = 24 << 20
+_LAST_BYTES = 16 << 20
+_MOST_TARGETS = 100_000
+_MOST_SETS, _MOST_BUCKETS = 1000, 8000
+"""Label sets of one metric that are told apart; further ones are added up as ``other``. A page of 64 layers, or of 200
+adapters with five reasons to end each, has as many."""
+OTHER = "other"
 _FLOAT_NOISE = 1e-9
 """An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
 
@@ -54,18 +59,22 @@ class PageReader:
     def __init__(self, engine: EngineMap, *beside: EngineMap) -> None:
         self.engine = engine
         self.flags: dict[str, str] = {}
+        self.settings = Settings(engine.ENGINE)
         self.tags: dict[str, str] = {"engine": engine.ENGINE}
         self._engines = (engine, *beside)
         if beside:
             self.tags["beside"] = ", ".join(other.ENGINE for other in beside)
         self._entries, self._rank = _by_sample_name(self._engines)
         self._telling = {name: _telling(engine, found) for name, found in self._entries.items()}
-        self._resolved: dict[tuple[str, Labels], Targets | None] = {}
+        self._resolved: Memo[tuple[str, Labels], Targets | None] = Memo(_RESOLVED_BYTES)
         self._targets: dict[tuple[int, str, Labels, Labels], _Target] = {}
+        self._sets: dict[str, dict[Labels, None]] = {}
+        self._folded: set[str] = set()
         self._infos: dict[str, dict[Labels, None]] = {}
         self._parser: Parser[Targets] = Parser(self.resolve)
         self._last: dict[tuple[str, Labels], float] = {}
         self._said: set[str] = set()
+        self._left_out: set[str] = set()
 
     def read(self, text: str, t: float, side: Mapping[str, float] | None = None) -> PageResult:
         """Return the samples of a page scraped at ``t`` (seconds since the epoch), and of ``side`` read with it."""
@@ -92,12 +101,16 @@ class PageReader:
         self._watch(counters, values.get(("process.start_time", ())), result)
         result.samples = [Sample(metric, value, t, labels) for (metric, labels), value in values.items()]
         result.samples += [Sample(metric, value, t) for metric, value in derived.values.items()]
+        result.samples += self._settings(t, {*(metric for metric, _ in values), *derived.values})
         result.samples.append(Sample("engine.info", 1.0, t, self._identity()))
+        for metric in sorted(self._folded):
+            self._say_once(f"{metric}: more label sets than are told apart; further ones are added up", result)
         return result
 
     def missing(self, samples: Iterable[Sample]) -> list[str]:
         """Say which of the most needed metrics the page has under none of their names."""
-        have = {sample.metric.removesuffix(".count") for sample in samples}
+        # What is on the page but has no usable value was told by itself.
+        have = {sample.metric.removesuffix(".count") for sample in samples} | self._left_out
         found = []
         for metric in _CORE:
             known = dict.fromkeys(entry.name for entry in self.engine.MAP if entry.metric == metric)
@@ -113,18 +126,15 @@ class PageReader:
         telling = self._telling[name]
         key = (name, labels if telling is None else tuple([pair for pair in labels if pair[0] in telling]))
         try:
-            return self._resolved[key]
+            return self._resolved.known[key]
         except KeyError:
-            if len(self._resolved) >= _MOST_RESOLVED:
-                self._resolved.clear()
-            targets = self._resolved[key] = self._resolve(found, labels)
-            return targets
+            return self._resolved.put(key, self._resolve(found, labels), len(name) + weight(key[1]))
 
     def _resolve(self, found: Sequence[tuple[Entry, str]], labels: Labels) -> Targets | None:
         pairs = dict(labels)
         for label, tag in self.engine.IDENTITY.items():
             if label in pairs:
-                self.tags.setdefault(tag, pairs[label])
+                self.tags.setdefault(tag, printable(pairs[label], 128))
         targets = tuple(
             self._target(entry, part, pairs, labels)
             for entry, part in found
@@ -143,11 +153,30 @@ class PageReader:
         if part == ".bucket":
             kept["le"] = _bound(pairs.get("le", ""), entry.scale)
         group = tuple(pair for pair in labels if pair[0] not in entry.copies) if entry.copies else ()
-        return self._intern(
-            entry, entry.metric + part, labels_of(**kept), group, grows=bool(part) or entry.kind == "counter"
-        )
+        metric = entry.metric + part
+        bounded = self._bounded(metric, labels_of(**kept), part)
+        return self._intern(entry, metric, bounded, group, grows=bool(part) or entry.kind == "counter")
+
+    def _bounded(self, metric: str, labels: Labels, part: str) -> Labels:
+        """Return the labels under which a series is kept: its own while the metric has few sets, then ``other``."""
+        if not labels:
+            return labels
+        sets = self._sets.setdefault(metric, {})
+        if labels in sets:
+            return labels
+        if len(sets) < (_MOST_BUCKETS if part == ".bucket" else _MOST_SETS):
+            sets[labels] = None
+            return labels
+        self._folded.add(metric)
+        if part == ".bucket":
+            raise Refused(f"more than {_MOST_BUCKETS} buckets of one histogram")
+        return tuple([(name, OTHER) for name, _ in labels])
 
     def _intern(self, entry: Entry, metric: str, labels: Labels, group: Labels = (), *, grows: bool) -> _Target:
+        if len(self._targets) > _MOST_TARGETS:
+            # Labels that tell copies of one value apart, and those of settings, may be invented anew for ever.
+            self._targets.clear()
+            self._resolved.known.clear()
         return self._targets.setdefault(
             (id(entry), metric, labels, group), _Target(entry, metric, labels, grows, self._rank[entry.name])
         )
@@ -176,12 +205,13 @@ class PageReader:
             if entry.unless in present or first[entry.metric] != target.rank:
                 continue
             value = _combined(target, raw)
-            if not math.isfinite(value) or (target.grows and value < 0 and not target.metric.endswith(".sum")):
+            if not finite(value) or (target.grows and value < 0 and not target.metric.endswith(".sum")):
+                self._left_out.add(entry.metric)
                 self._say_once(f"{entry.name} is {value:g}: left out", result)
                 continue
             key = (target.metric, target.labels)
-            # Two huge values can add up to infinity, which no page means.
-            values[key] = min(values.get(key, 0.0) + value, _LARGEST)
+            # Two huge values can add up to more than anything that is measured.
+            values[key] = min(values.get(key, 0.0) + value, LARGEST)
             if target.grows:
                 grows.add(key)
         return values, grows
@@ -210,6 +240,14 @@ class PageReader:
             notices += derived.notices
         return Derived(found, {}, tuple(notices))
 
+    def _settings(self, t: float, said: Collection[str]) -> list[Sample]:
+        """Return the settings that came up anew: labels of info families are an engine's account of its arguments."""
+        for families in self._infos.values():
+            for labels in families:
+                for name, value in labels:
+                    self.settings.read(name, value, "page")
+        return [sample for sample in self.settings.samples(t) if sample.metric not in said]
+
     def _watch(self, counters: dict[tuple[str, Labels], float], start: float | None, result: PageResult) -> None:
         """Compare with the page before: a counter that went back, or another start time, is a restart."""
         last = self._last
@@ -221,7 +259,8 @@ class PageReader:
             why = "its start time changed" if started else f"{len(back)} counters went back, e.g. {back[0]}"
             result.notices.append(f"the engine restarted: {why}")
         # A family that is absent from one page is compared with the last page that had it.
-        self._last = counters if result.restarted else {**last, **counters}
+        kept = {} if result.restarted or len(last) * 300 > _LAST_BYTES else last
+        self._last = {**kept, **counters}
         if start is not None:
             self._last[start_key] = start
 
@@ -269,7 +308,6 @@ def _went_back(value: float, before: float | None) -> bool:
 
 def _bound(text: str, scale: float) -> str:
     """Return a bucket's bound in the catalogue's unit and in one spelling (``1`` and ``1.0`` are one bound)."""
-    value = float(text) if text else math.inf
-    if math.isnan(value):
-        raise ValueError("a bucket's bound is no number")
-    return "+Inf" if value == math.inf else repr(value * scale)
+    if text.lower() in ("+inf", "inf"):
+        return "+Inf"
+    return repr(written(text, "a bucket's bound", -LARGEST, LARGEST) * scale)

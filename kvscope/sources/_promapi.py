@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from kvscope.errors import SourceError, UsageError, nearest
 from kvscope.sources._fetch import fetch
+from probes import border
 
 ENV_BEARER, ENV_BASIC = "KVSCOPE_PROM_BEARER", "KVSCOPE_PROM_BASIC"
 OPTIONS = ("match", "step", "last", "bearer_file", "basic_file", "ca", "cert", "key", "insecure")
@@ -89,12 +89,12 @@ def ask(address: Address, timeout_s: float) -> Ask:
 def data_of(text: str, url: str) -> Any:
     """Return ``data`` of an answer. SourceError when it is none of Prometheus."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{url}: the answer is not JSON; expected a Prometheus") from error
+        found = border.document(text, "the answer")
+    except border.Refused as error:
+        raise SourceError(f"{url}: {error}; expected a Prometheus") from error
     if not isinstance(found, dict) or found.get("status") != "success":
         why = found.get("error", "no status") if isinstance(found, dict) else "not an object"
-        raise SourceError(f"{url}: {str(why)[:200]}; expected a Prometheus's answer")
+        raise SourceError(f"{url}: {border.printable(why, 200)}; expected a Prometheus's answer")
     return found.get("data")
 
 
@@ -104,7 +104,7 @@ def series_of(data: Any) -> Iterator[Series]:
     for one in result if isinstance(result, list) else ():
         if not isinstance(one, dict) or not isinstance(one.get("metric"), dict):
             continue
-        labels = {str(name): str(value) for name, value in one["metric"].items()}
+        labels = {str(name): value for name, value in one["metric"].items() if isinstance(value, str)}
         points = one.get("values", [one.get("value")])
         yield labels, list(_points(points if isinstance(points, list) else []))
 
@@ -113,8 +113,8 @@ def _points(points: Sequence[Any]) -> Iterator[tuple[float, float]]:
     for point in points:
         try:
             t, value = point
-            yield float(t), float(value)
-        except (TypeError, ValueError):
+            yield border.time_s(t, "t"), float(value)
+        except (TypeError, ValueError, OverflowError):
             continue
 
 
@@ -151,7 +151,7 @@ def _secret(asked: Mapping[str, str], option: str) -> str:
     if not path:
         return ""
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+        return border.read_file(Path(path).expanduser(), 64 << 10).decode().strip()
     except (OSError, ValueError) as error:
         raise UsageError(f"{option}={path}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -13,13 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from kvscope.sources._shapes import Shapes
+from probes.border import Memo, printable
 from probes.sample import Labels
 
 T = TypeVar("T")
 
-_MEMO_LIMIT = 200_000
-"""Series remembered at most: an engine that invents labels must not grow our memory without end."""
+_MEMO_BYTES = 48 << 20
+"""What the texts of known series may weigh: an engine that invents labels must not grow our memory without end."""
+LABEL_CHARS = 1024
+"""Longest label value kept: settings are told in labels, some of them whole documents."""
+MOST_LINE = 32 << 10
+"""Longest line read as a sample. The longest real ones, of settings in labels, have some thousand characters."""
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'\s*(?:([a-zA-Z_][\w.:]*)|"((?:[^"\\]|\\.)+)")\s*(?:=\s*"((?:[^"\\]|\\.)*)"\s*)?(?:,|(?=\}))')
@@ -42,13 +46,13 @@ class Parser(Generic[T]):
 
     def __init__(self, resolve: Callable[[str, Labels], T | None]) -> None:
         self._resolve = resolve
-        self._memo: dict[str, T | None] = {}
+        self._memo: Memo[str, T | None] = Memo(_MEMO_BYTES)
         self._shapes = Shapes()
 
     def parse(self, text: str) -> Page[T]:
         """Read a whole page. Timestamps and exemplars are dropped; a line that makes no sense is counted, not fatal."""
         page: Page[T] = Page()
-        memo, rows = self._memo, page.rows
+        memo, rows = self._memo.known, page.rows
         # Not splitlines(): a label value may hold the other line ends that it knows.
         for line in text.split("\n"):
             if not line or line[0] == "#":
@@ -71,34 +75,44 @@ class Parser(Generic[T]):
 
     def _parse_slowly(self, line: str, head: str, tail: str, page: Page[T]) -> None:
         """Parse a line whose series is new, or whose tail is more than a value (timestamp, exemplar)."""
+        if len(line) > MOST_LINE:
+            _bad(page, f"{line[:40]}… ({len(line)} characters)")
+            return
         if not line.strip():
             return
         try:
-            if head in self._memo and "#" not in tail:
-                found, value = self._memo[head], _value(tail)
+            if head in self._memo.known and "#" not in tail:
+                found, value = self._memo.known[head], _value(tail)
             elif (plain := self._shapes.split(head)) is not None and "#" not in tail:
                 value = _plain_or(tail)
-                found = self._resolve(*plain)
-                self._remember(head, found)
+                found = self._resolve(plain[0], bounded(plain[1]))
+                self._memo.put(head, found, len(head))
             else:
                 name, labels, rest = split_line(line)
                 value = _value(rest)
-                found = self._resolve(name, labels)
+                found = self._resolve(name, bounded(labels))
                 # Only a head that ends where the labels end names the series: an exemplar has braces of its own, and a
                 # tab may stand where the space was looked for.
                 if "#" not in rest and rest.split() == tail.split():
-                    self._remember(head, found)
+                    self._memo.put(head, found, len(head))
         except ValueError:
-            page.bad_lines += 1
-            page.first_bad = page.first_bad or line[:80]
+            _bad(page, line[:80])
             return
         if found is not None:
             page.rows.append((found, value))
 
-    def _remember(self, head: str, found: T | None) -> None:
-        if len(self._memo) >= _MEMO_LIMIT:
-            self._memo.clear()
-        self._memo[head] = found
+
+def _bad(page: Page[T], what: str) -> None:
+    page.bad_lines += 1
+    page.first_bad = page.first_bad or what
+
+
+def bounded(labels: Labels) -> Labels:
+    """Return labels whose values are printable and of a bounded length."""
+    for _, value in labels:
+        if not value.isprintable() or len(value) > LABEL_CHARS:
+            return tuple([(name, printable(text, LABEL_CHARS)) for name, text in labels])
+    return labels
 
 
 def split_line(line: str) -> tuple[str, Labels, str]:
@@ -142,7 +156,9 @@ def series_names(text: str) -> list[str]:
     names: dict[str, None] = {}
     for line in text.split("\n"):
         # Of many series of one name only the first is looked at closely.
-        if line and line[0] not in "# <" and line.partition("{")[0].partition(" ")[0] not in names:
+        if not line or line[0] in "# <" or len(line) > MOST_LINE:
+            continue
+        if line.partition("{")[0].partition(" ")[0] not in names:
             with contextlib.suppress(ValueError):
                 name, _, rest = split_line(line)
                 _value(rest)
@@ -181,3 +197,51 @@ def _declare(line: str, types: dict[str, str]) -> None:
     fields = line.split(None, 3)
     if len(fields) == 4:
         types[fields[2]] = fields[3].strip()
+
+
+_MOST = 20_000
+"""Shapes remembered at most."""
+
+_FIRST = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{([a-zA-Z_][\w.:]*)=")
+_NEXT = re.compile(r",([a-zA-Z_][\w.:]*)=")
+
+Shape = tuple[str, tuple[tuple[str, int], ...]]
+"""The metric's name, and of each label, in sorted order, its name and which cut holds its value."""
+
+
+class Shapes:
+    """Knows the shapes of one target's pages."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], Shape | None] = {}
+
+    def split(self, head: str) -> tuple[str, Labels] | None:
+        """Return name and sorted labels of ``name{labels``; None when it is anything but the plain spelling."""
+        if "\\" in head:
+            return None
+        cuts = head.split('"')
+        key = tuple(cuts[::2])
+        try:
+            shape = self._known[key]
+        except KeyError:
+            shape = self._learn(key, len(cuts))
+        if shape is None:
+            return None
+        return shape[0], tuple([(label, cuts[index]) for label, index in shape[1]])
+
+    def _learn(self, key: tuple[str, ...], cuts: int) -> Shape | None:
+        if len(self._known) >= _MOST:
+            self._known.clear()
+        found = self._known[key] = _shape(key) if cuts % 2 else None
+        return found
+
+
+def _shape(key: tuple[str, ...]) -> Shape | None:
+    first = _FIRST.fullmatch(key[0])
+    following = [_NEXT.fullmatch(text) for text in key[1:-1]]
+    if first is None or key[-1] not in ("", ",") or not all(following):
+        return None
+    names = [first[2], *(matched[1] for matched in following if matched)]
+    if len(set(names)) < len(names):
+        return None
+    return first[1], tuple(sorted((name, 2 * index + 1) for index, name in enumerate(names)))

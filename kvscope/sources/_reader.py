@@ -10,6 +10,7 @@ from kvscope.sources import maps
 from kvscope.sources._page import PageReader, PageResult
 from kvscope.sources._prometheus import series_names
 from kvscope.sources.maps._base import EngineMap
+from kvscope.sources.settings import Settings
 from kvscope.sources.trtllm_json import is_iterations, iterations_or_error
 from probes.sample import Sample
 
@@ -21,6 +22,7 @@ class Reader(Protocol):
 
     engine: EngineMap
     flags: dict[str, str]
+    settings: Settings
     tags: dict[str, str]
 
     def read(self, text: str, t: float, side: Mapping[str, float] | None = None) -> PageResult:

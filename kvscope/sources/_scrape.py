@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from kvscope.sources._flags import flags_of, local_pid
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.maps._base import HasSide, Role
+from kvscope.sources.settings import DOCUMENTS, flags_wanted, of_document
+from probes import border
 
 TIMEOUT_S = 3.0
 FIRST_TIMEOUT_S = 10.0
@@ -116,8 +117,9 @@ class ScrapeSource:
         if not isinstance(engine, HasSide):
             return {}
         try:
-            found = engine.read_side(json.loads(self._get(self._beside(engine.SIDE_PATH), self._timeout_s)))
-        except (SourceError, ValueError, RecursionError):
+            text = self._get(self._beside(engine.SIDE_PATH), self._timeout_s)
+            found = engine.read_side(border.document(text, engine.SIDE_PATH))
+        except (SourceError, ValueError):
             found = {}
         if not found and not self._told_side:
             self._told_side = True
@@ -128,14 +130,31 @@ class ScrapeSource:
 
     def _beside(self, path: str) -> str:
         parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+        place, _, query = path.partition("?")
+        return urlunsplit((parts.scheme, parts.netloc, place, query, ""))
 
     def _look_beside(self) -> None:
         """Learn what the page does not say, now and again when a silent engine answers: it may be another one."""
         self._ask_version()
         self.pid = self._pid_of(self.url)
+        reader = self._log.reader
+        engine = reader.engine
         if self.pid is not None:
-            self._log.reader.flags = flags_of(self.pid, self._log.reader.engine.FLAGS)
+            found = flags_of(self.pid, {*engine.FLAGS, *flags_wanted(engine.ENGINE)})
+            reader.flags = {name: value for name, value in found.items() if name in engine.FLAGS}
+            for name, value in found.items():
+                reader.settings.read(name, value, "command line")
+        self._ask_settings()
+
+    def _ask_settings(self) -> None:
+        """Take an engine's own account of its arguments where it gives one; most servers do not, and say nothing."""
+        for path in DOCUMENTS.get(self._log.reader.engine.ENGINE, ()):
+            try:
+                found = border.document(self._get(self._beside(path), self._timeout_s), path)
+            except (SourceError, ValueError):
+                continue
+            if of_document(self._log.reader.settings, found):
+                return
 
     def _ask_version(self) -> None:
         """Ask the engine for its version where it has a place for that."""
@@ -143,9 +162,8 @@ class ScrapeSource:
         if not path:
             return
         try:
-            found = json.loads(self._get(self._beside(path), self._timeout_s))
-            version = found["version"]
-        except (SourceError, ValueError, KeyError, TypeError, RecursionError):
+            found = border.document(self._get(self._beside(path), self._timeout_s), path)
+            version = border.text(border.mapping(found, path).get("version"), "version", 64)
+        except (SourceError, ValueError):
             return
-        if isinstance(version, str):
-            self._log.reader.tags["version"] = version[:64]
+        self._log.reader.tags["version"] = version

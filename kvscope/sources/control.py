@@ -9,8 +9,10 @@ from typing import IO, Any
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.knobs import is_step, resolve
+from probes import border
 
 TIMEOUT_S = 120.0
+_MOST_REPLY = 1 << 20
 
 
 class EngineControl:
@@ -48,18 +50,19 @@ class EngineControl:
         import urllib.request
 
         try:
-            access = json.loads(self._token_path.read_text())
-            url = f"http://127.0.0.1:{int(access['port'])}/control"
-            headers = {"Authorization": f"Bearer {access['token']}", "Content-Type": "application/json"}
-        except (OSError, ValueError, KeyError) as error:
+            found = border.document(border.read_file(self._token_path, 4096), str(self._token_path))
+            access = border.mapping(found, str(self._token_path))
+            url = f"http://127.0.0.1:{border.whole(access.get('port'), 'port', 1, 65535)}/control"
+            token = border.text(access.get("token"), "token")
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        except (OSError, ValueError) as error:
             raise SourceError(
                 f"{self._token_path}: no control of this engine ({error}); is it still running?"
             ) from error
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-                reply: dict[str, Any] = json.load(response)
-                return reply
+                return border.mapping(border.document(response.read(_MOST_REPLY), "the reply"), "the reply")
         except urllib.error.HTTPError as error:
             raise UsageError(_message(error, error.code)) from error
         except (OSError, ValueError) as error:
@@ -68,6 +71,6 @@ class EngineControl:
 
 def _message(answer: IO[bytes], code: int) -> str:
     try:
-        return str(json.load(answer)["error"])
-    except (ValueError, KeyError):
+        return border.text(border.mapping(border.document(answer.read(_MOST_REPLY), ""), "").get("error"), "error", 500)
+    except (ValueError, OSError):
         return f"the engine answered {code}"

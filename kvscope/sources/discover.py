@@ -15,6 +15,7 @@ from kvscope.sources._fetch import fetch
 from kvscope.sources._find import listening_ports
 from kvscope.sources._pagelog import clock_text
 from kvscope.sources._prometheus import series_names
+from probes.border import printable
 from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError
 
@@ -56,7 +57,8 @@ def _rings() -> list[Found]:
             alive, closed, last = reader.is_alive(), reader.closed, reader.heartbeat_s
             header, pid = reader.header, reader.pid
             reader.close()
-            what = " ".join(str(header[key]) for key in ("engine", "version", "model", "device") if header.get(key))
+            known = [header[key] for key in ("engine", "version", "model", "device") if header.get(key)]
+            what = " ".join(printable(one, 80) for one in known)
             state = "running" if alive else f"{'ended' if closed else 'died'}, last heard of at {clock_text(last)}"
             target = str(pid) if alive else str(path)
             found.append(Found(target, "ring", alive, f"{what or 'engine'}, pid {pid}, flight recorder, {state}"))

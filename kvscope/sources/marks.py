@@ -12,16 +12,23 @@ from pathlib import Path
 
 from kvscope.errors import UsageError
 from kvscope.sources._base import Description, Mark, Poll
+from probes import border
 from probes.runtime import RuntimeDirError, runtime_dir
 
 FILE = "marks.jsonl"
+MOST_BYTES = 8 << 20
+_MOST_READ = 1 << 20
 
 
 def append(name: str, t: float) -> Path:
     """Write a mark at ``t`` (seconds since the epoch) for everyone who watches; UsageError where that cannot be."""
     try:
         path = runtime_dir(create=True) / FILE
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as file:
+        # Not through a link: whoever put it there would have this user write where the link leads.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                raise UsageError(f"{path}: more than {MOST_BYTES >> 20} MiB of marks; expected one you may delete")
             file.write(json.dumps({"mark": name, "t": t}) + "\n")
     except (RuntimeDirError, OSError) as error:
         raise UsageError(f"no mark: {error}") from error
@@ -37,25 +44,28 @@ class MarksSource:
         except RuntimeDirError:
             self._path = Path(os.devnull)
         self._tags = tags
-        self._read = self._path.stat().st_size if self._path.is_file() else 0
+        self._read = self._path.stat().st_size if self._is_there() else 0
 
     def describe(self) -> Description:
         return Description("marks", str(self._path))
 
     def poll(self) -> Poll:
-        if not self._path.is_file():
+        if not self._is_there():
             return Poll([])
-        with self._path.open("rb") as file:
+        with border.open_file(self._path) as file:
             file.seek(self._read)
-            whole, end, _ = file.read().rpartition(b"\n")
+            whole, end, _ = file.read(_MOST_READ).rpartition(b"\n")
         self._read += len(whole) + len(end)
         return Poll([], tuple(mark for line in whole.splitlines() if (mark := self._mark(line)) is not None))
 
+    def _is_there(self) -> bool:
+        return self._path.is_file() and not self._path.is_symlink()
+
     def _mark(self, line: bytes) -> Mark | None:
         try:
-            told = json.loads(line)
-            return Mark(str(told["mark"]), float(told["t"]), self._tags)
-        except (ValueError, KeyError, TypeError):
+            told = border.mapping(border.document(line, "mark"), "mark")
+            return Mark(border.text(told.get("mark"), "mark"), border.time_s(told.get("t"), "t"), self._tags)
+        except border.Refused:
             return None
 
     def close(self) -> None:

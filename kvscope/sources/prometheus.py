@@ -19,8 +19,10 @@ from kvscope.sources._base import Description, Poll
 from kvscope.sources._fetch import TooLarge
 from kvscope.sources._page import PageReader, Targets
 from kvscope.sources._promapi import Address, Ask, Series, ask, parse_address, series_of
+from kvscope.sources._prometheus import bounded
 from kvscope.sources._reader import reader_of
 from kvscope.sources._replicas import Labeller, describe
+from probes.border import Refused
 from probes.sample import Sample
 
 TIMEOUT_S = 10.0
@@ -66,6 +68,7 @@ class PrometheusSource:
         self._ask: Ask = call or ask(self._address, timeout_s)
         self._wall = wall
         self._notices: list[str] = []
+        self._said: set[str] = set()
         self._step_s = self._address.step_s or self._scrape_interval()
         self._names: list[str] = []
         self._looked_s = -math.inf
@@ -138,7 +141,11 @@ class PrometheusSource:
             if replica is None:
                 continue
             for labels, points in member.series:
-                targets = replica.reader.resolve(labels["__name__"], _meaning(labels))
+                try:
+                    targets = replica.reader.resolve(labels["__name__"], _meaning(labels))
+                except Refused as error:
+                    self._say_once(f"{name}: {error}: left out")
+                    continue
                 for t, value in points if targets else ():
                     rows.setdefault(t, {}).setdefault(name, []).append((targets or (), value))
         samples: list[Sample] = []
@@ -151,6 +158,11 @@ class PrometheusSource:
                 self._notices += [f"{name}: {line}" for line in result.notices]
         self._watch_silence(max(rows, default=start))
         return samples
+
+    def _say_once(self, notice: str) -> None:
+        if notice not in self._said and len(self._said) < 100:
+            self._said.add(notice)
+            self._notices.append(notice)
 
     def _replica(self, name: str, member: _Member) -> _Replica | None:
         """Return who this is; an instance that is no engine (a node exporter, Prometheus itself) is nobody."""
@@ -220,7 +232,7 @@ def _instance(labels: Mapping[str, str]) -> str:
 
 
 def _meaning(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, value) for name, value in labels.items() if name not in _PLUMBING))
+    return bounded(tuple(sorted((name, value) for name, value in labels.items() if name not in _PLUMBING)))
 
 
 def _known_names() -> set[str]:

@@ -15,12 +15,13 @@ from kvscope.sources import _find
 from kvscope.sources._base import Description, Poll
 from kvscope.sources._replicas import Labeller, describe
 from kvscope.sources.ring import RingSource
+from probes.border import exists
 
 
 def is_list(text: str) -> bool:
     """Whether a target is a list, with commas, of process ids and files."""
     parts = _parts(text)
-    return len(parts) > 1 and all(part.isdecimal() or Path(part).expanduser().is_file() for part in parts)
+    return len(parts) > 1 and all(part.isdecimal() or _is_file(part) for part in parts)
 
 
 class RanksSource:
@@ -35,7 +36,7 @@ class RanksSource:
         """Open a list. SourceError when one of it is no recorder."""
         paths = []
         for part in _parts(text):
-            if part.isdecimal() and not Path(part).exists():
+            if part.isdecimal() and not exists(part):
                 paths.append(_find.ring_of_pid(int(part)))
                 continue
             path = Path(part).expanduser()
@@ -63,6 +64,10 @@ class RanksSource:
     def close(self) -> None:
         for source, _ in self._members:
             source.close()
+
+
+def _is_file(part: str) -> bool:
+    return exists(part) and Path(part).expanduser().is_file()
 
 
 def _parts(text: str) -> list[str]:

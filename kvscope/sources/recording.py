@@ -19,6 +19,7 @@ from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import clock_text
+from probes import border
 from probes.sample import Sample
 
 _MOST_IN_FULL = 1_000_000
@@ -47,16 +48,25 @@ class RecordingSource:
             raise SourceError(self._damage() or f"{path}: a recording with nothing in it")
 
     def describe(self) -> Description:
-        source, tags = dict(self._header.get("source") or {}), dict(self._header.get("tags") or {})
+        source, tags = self._said("source"), self._said("tags")
         note = "recording" + (" (synthetic)" if self._header.get("synthetic") else "")
         return Description(
             "recording",
             str(self._path),
             str(source.get("engine") or tags.get("engine", "")),
             str(source.get("version") or tags.get("version", "")),
-            {str(name): str(value) for name, value in tags.items()},
+            tags,
             note=note,
         )
+
+    def _said(self, name: str) -> dict[str, str]:
+        """Return what the header says under this name; where that is no set of tags, nothing, and it is told."""
+        try:
+            return border.tags(self._header.get(name), f"{self._path}: {name}")
+        except border.Refused as error:
+            if str(error) not in self._notices:
+                self._notices.append(str(error))
+            return {}
 
     def poll(self) -> Poll:
         samples, self._next = self._next, []
@@ -103,7 +113,7 @@ class RecordingSource:
         lines = iter(self._lines)
         number, header = next(lines, (1, {}))
         if header.get(KEY) != VERSION:
-            found = f"version {header[KEY]}" if KEY in header else "none"
+            found = f"version {border.shown(header[KEY])}" if KEY in header else "none"
             raise SourceError(
                 self._lines.damage
                 or f'{self._path}, line {number}: {found}; expected {{"{KEY}": {VERSION}, …}}, a recording this '
@@ -141,7 +151,9 @@ def _without_collector() -> Iterator[None]:
 
 def _is_sqlite(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with border.open_file(path) as file:
             return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    except border.Refused as error:
+        raise SourceError(str(error)) from error
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error

@@ -9,6 +9,8 @@ from typing import Any
 
 from kvscope.errors import SourceError
 from kvscope.sources._base import Description, Mark, Poll
+from probes import border
+from probes.border import finite
 from probes.ring_reader import RingError, RingReader
 from probes.sample import Labels, Sample
 
@@ -51,14 +53,18 @@ class RingSource:
     @property
     def rank(self) -> int | None:
         """Which rank of an engine wrote this, where it is one of several."""
-        index = (self._reader.header.get("rank") or {}).get("index")
-        return int(index) if isinstance(index, int) else None
+        index = self._of_rank("index")
+        return index if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < 1 << 20 else None
 
     @property
     def run(self) -> str | None:
         """What the recorders of one engine's ranks have in common."""
-        run = (self._reader.header.get("rank") or {}).get("run")
-        return str(run) if run is not None else None
+        run = self._of_rank("run")
+        return border.printable(run, border.TEXT_CHARS) if run is not None else None
+
+    def _of_rank(self, name: str) -> object:
+        rank = self._reader.header.get("rank")
+        return rank.get(name) if isinstance(rank, dict) else None
 
     @property
     def writer(self) -> int:
@@ -71,16 +77,17 @@ class RingSource:
         return self._reader.pid if self._reader.is_alive() else None
 
     def describe(self) -> Description:
-        header = self._reader.header
+        tags = _tags(self._reader.header)
         alive = self._reader.is_alive()
         return Description(
             "ring",
             str(self._path),
-            str(header.get("engine", "")),
-            str(header.get("version", "")),
-            _tags(header),
+            tags.get("engine", ""),
+            tags.get("version", ""),
+            tags,
             alive=alive,
             note=f"flight recorder of pid {self._reader.pid}" + ("" if alive else f", {self._death()}"),
+            heard_s=self._reader.heartbeat_s,
         )
 
     def poll(self) -> Poll:
@@ -118,21 +125,34 @@ class RingSource:
             self._seen[2] = seq
             if "mark" not in event and event.get("kind") not in _CUTS:
                 continue
-            self._epochs = int(event.get("epoch", self._epochs + 1))
-            self._tags = {**self._tags, **_event_tags(event)}
-            name = str(event.get("mark") or f"epoch-{self._epochs}")
-            marks.append(Mark(name, self._reader.wall(float(event["t"])), dict(self._tags)))
+            try:
+                self._epochs = border.whole(event.get("epoch", self._epochs + 1), "epoch")
+                tags = {**self._tags, **_event_tags(event)}
+                name = border.text(event.get("mark") or f"epoch-{self._epochs}", "mark")
+                t = border.time_s(self._reader.wall(border.number(event.get("t"), "t")), "t")
+            except border.Refused:
+                self._reader.torn += 1
+                continue
+            self._tags = tags
+            marks.append(Mark(name, t, dict(tags)))
         return marks
 
     def _read_steps(self) -> tuple[list[Sample], bool]:
         """Return samples of the next rows, and whether there are more rows to read at once."""
-        rows = []
+        rows: list[tuple[float, Row]] = []
+        taken = 0
         for seq, row in self._reader.steps(self._seen[0], self._most):
             self._seen[0] = seq
-            rows.append((self._reader.wall(row[self._steps.t]), row))
+            taken += 1
+            t = self._reader.wall(row[self._steps.t])
+            # Rows stand in the order of their time; one that does not was not written by a recorder.
+            if (rows[-1][0] if rows else self._last_t) <= t <= border.LATEST_S:
+                rows.append((t, row))
+            else:
+                self._reader.torn += 1
         if rows:
             self._last_t = max(self._last_t, rows[-1][0])
-        more = len(rows) == self._most
+        more = taken == self._most
         gaps = (PAST_STEP_GAP_S, PAST_LAYER_GAP_S) if more else (STEP_GAP_S, LAYER_GAP_S)
         return self._steps.samples(rows, self._cuts, *gaps), more
 
@@ -141,8 +161,11 @@ class RingSource:
         for seq, row in self._reader.requests(self._seen[1]):
             self._seen[1] = seq
             t = self._reader.wall(row[self._request_t])
+            if not border.EARLIEST_S <= t <= border.LATEST_S:
+                self._reader.torn += 1
+                continue
             for (metric, labels), at in self._requests:
-                if math.isfinite(row[at]):
+                if border.finite(row[at]):
                     found.append(Sample(metric, row[at], t, labels))
         return found
 
@@ -170,10 +193,12 @@ class _StepColumns:
             needed = index + 1 == len(rows) or any(before < cut <= t or t < cut <= after for cut in cuts)
             if needed or t - self._last_step >= step_gap_s:
                 self._last_step = t
-                found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._plain]
+                found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._plain if finite(row[at])]
                 if needed or t - self._last_layer >= layer_gap_s:
                     self._last_layer = t
-                    found += [Sample(metric, row[at], t, labels) for metric, labels, at in self._layers]
+                    found += [
+                        Sample(metric, row[at], t, labels) for metric, labels, at in self._layers if finite(row[at])
+                    ]
         return found
 
 
@@ -186,11 +211,13 @@ def _series(column: str, rank: int | None = None) -> tuple[str, Labels]:
 
 
 def _tags(header: Mapping[str, Any]) -> dict[str, str]:
-    tags = {name: str(header[name]) for name in _IDENTITY if header.get(name)}
-    return {**tags, **{str(name): str(value) for name, value in (header.get("tags") or {}).items()}}
+    try:
+        tags = {name: border.text(header[name], name) for name in _IDENTITY if header.get(name)}
+        return {**tags, **border.tags(header.get("tags"), "tags")}
+    except border.Refused:
+        return {}
 
 
 def _event_tags(event: Mapping[str, Any]) -> dict[str, str]:
     """Return an event's tags; where a writer gives none, the knobs that were set are its tags."""
-    tags = event.get("tags") or event.get("set") or {}
-    return {str(name): str(value) for name, value in tags.items()}
+    return border.tags(event.get("tags") or event.get("set"), "tags")

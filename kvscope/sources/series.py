@@ -5,7 +5,9 @@ A line without ``text`` (``{"t": …, "status": null, "error": …}``) is a scra
 
 from __future__ import annotations
 
+import gzip
 import time
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
+from probes import border
 
 
 class _Scrape(NamedTuple):
@@ -77,20 +80,26 @@ class SeriesSource:
 
     def _one_page(self) -> Generator[_Scrape, None, None]:
         try:
-            if self._path.stat().st_size > PAGE_LIMIT:
+            with border.open_packed(self._path) as file:
+                data = file.read(PAGE_LIMIT + 1)
+            if len(data) > PAGE_LIMIT:
                 raise SourceError(f"{self._path}: larger than {PAGE_LIMIT >> 20} MiB; that is no engine's metrics page")
-            text = self._path.read_bytes().decode("utf-8", errors="replace")
-            yield _Scrape(self._path.stat().st_mtime, text, "")
+            yield _Scrape(self._path.stat().st_mtime, data.decode("utf-8", errors="replace"), "")
+        except border.Refused as error:
+            raise SourceError(str(error)) from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise SourceError(f"{self._path}: the gzip stream is cut or damaged ({error})") from error
         except OSError as error:
             raise SourceError(f"{self._path}: {error.strerror}") from error
 
     def _scrapes(self) -> Generator[_Scrape, None, None]:
         last = float("-inf")
         for number, line in self._lines:
-            t = line.get("t")
-            if not isinstance(t, int | float):
-                raise SourceError(f"{self._path}, line {number}: no time 't'; expected lines {{t, text}}")
-            last = max(last, float(t))
+            try:
+                t = border.time_s(line.get("t"), "time 't'")
+            except border.Refused as error:
+                raise SourceError(f"{self._path}, line {number}: {error}; expected lines {{t, text}}") from error
+            last = max(last, t)
             text = line.get("text")
             yield _Scrape(last, text if isinstance(text, str) else "", _reason(line))
 
@@ -102,4 +111,5 @@ def _chained(first: list[_Scrape], rest: Iterator[_Scrape]) -> Iterator[_Scrape]
 
 def _reason(line: dict[str, Any]) -> str:
     status = line.get("status")
-    return f"HTTP status {status}" if status is not None else str(line.get("error") or "no answer")[:120]
+    said = f"HTTP status {status}" if status is not None else str(line.get("error") or "no answer")
+    return border.printable(said, 120)

@@ -137,8 +137,16 @@ _SGLANG = {
     "hicache_size": Option("config.host_cache_bytes", lambda text: (_number(text) or 0) * 1e9),
     "num_reserved_decode_tokens": Option("config.reserved_output_tokens"),
     "max_mamba_cache_size": Option("config.state_slots", _positive),
+    "token_capacity": Option("kv.capacity_tokens", _positive),
+    "effective_max_running_requests_per_dp": Option("sched.max_running", _positive),
+    "weight": Option("config.weights_bytes", _gib),
+    "kvcache": Option("kv.reserved_bytes", _gib),
+    "graph": Option("config.graph_bytes", _gib),
 }
 _LLAMACPP = {
+    "n_ctx": Option("config.max_context", _positive),
+    "n_gpu_layers": Option("config.layers_on_device", _positive),
+    "ngl": Option("config.layers_on_device", _positive),
     "parallel": Option("sched.max_running", _positive),
     "np": Option("sched.max_running", _positive),
     "n_slots": Option("sched.max_running", _positive),
@@ -273,15 +281,22 @@ class Settings:
         """Every number said so far."""
         return {metric: said.value for metric, said in self._said.items()}
 
+    def sources(self) -> dict[str, str]:
+        """Metric → who said it."""
+        return {metric: said.source for metric, said in self._said.items()}
+
     def tags(self) -> dict[str, str]:
         """What of the settings belongs to a segment's identity: the KV's format, the cap, prefix caching."""
         found = {}
         if KV_TYPE in self._types:
             found["dtype"] = self._types[KV_TYPE][0]
+        elif KEY_TYPE in self._types and VALUE_TYPE in self._types:
+            key, value = self._types[KEY_TYPE][0], self._types[VALUE_TYPE][0]
+            found["dtype"] = key if key == value else f"{key}:{value}"
         for tag, metric in (("cap", "sched.max_running"), ("prefix_caching", "config.prefix_caching")):
             if metric in self._said:
-                value = self._said[metric].value
-                found[tag] = f"{value:g}" if tag == "cap" else ("on" if value else "off")
+                number = self._said[metric].value
+                found[tag] = f"{number:g}" if tag == "cap" else ("on" if number else "off")
         return found
 
     def samples(self, t: float, *, again: bool = False) -> Iterator[Sample]:
@@ -323,6 +338,19 @@ class Settings:
         self.say("config.kv_key_bits", found.key.stored(kv_types.HEAD_DIM), source, spelt)
         self.say("config.kv_value_bits", found.value.stored(kv_types.HEAD_DIM), source, spelt)
         self.say("config.kv_bits", found.bits(), source, spelt)
+
+
+def flags_wanted(engine: str) -> frozenset[str]:
+    """Return the flags (without dashes) that mean something on this engine's command line."""
+    return frozenset(name.replace("_", "-") for name in (*TABLES.get(engine, {}), *_TYPES))
+
+
+DOCUMENTS: Mapping[str, tuple[str, ...]] = {
+    "sglang": ("/server_info", "/get_server_info"),
+    "vllm": ("/server_info?config_format=json",),
+    "llama.cpp": ("/props",),
+}
+"""Where an engine gives an account of itself as JSON; vLLM's only under VLLM_SERVER_DEV_MODE=1."""
 
 
 def of_person(settings: Settings, texts: list[str]) -> None:
@@ -386,7 +414,7 @@ def of_document(settings: Settings, document: object, source: str = "page") -> i
         if not isinstance(one, dict):
             continue
         for name, value in one.items():
-            if isinstance(value, dict):
+            if isinstance(value, dict | list):
                 pending.append(value)
             if isinstance(value, bool | int | float | str) or value is None or _plain(value):
                 count += settings.read(str(name), str(value) if value is not None else "none", source)

@@ -7,7 +7,6 @@ is on. Read in TensorRT-LLM's source and documentation; not tried on a running s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,6 +14,8 @@ from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._page import PageResult
 from kvscope.sources.maps._base import json_number
+from kvscope.sources.settings import Settings
+from probes import border
 from probes.sample import Sample, labels_of
 
 DRAINS = (
@@ -37,6 +38,7 @@ class IterationReader:
     def __init__(self) -> None:
         self.engine = maps.load("tensorrt_llm")
         self.flags: dict[str, str] = {}
+        self.settings = Settings("tensorrt-llm")
         self.tags: dict[str, str] = {"engine": self.engine.ENGINE}
         self._counters: dict[str, float] = {"batch.steps": 0.0, "time.step": 0.0, "tokens.generated": 0.0}
         self._gauges: dict[str, float] = {}
@@ -97,8 +99,8 @@ class IterationReader:
 
 def _entries(text: str) -> Iterator[Mapping[str, Any]]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = border.document(text, "the list")
+    except border.Refused as error:
         raise ValueError("no JSON") from error
     if not isinstance(found, list):
         raise ValueError("expected a list of iterations")

@@ -28,7 +28,7 @@ FOUND = {
 """Capture → playbooks and their verdicts. 06a is only possible: whether prompts come back, no page of vLLM says."""
 ABSTAINS = {"11_prefix_thrash_pool_small": "prefix_lost_share", "20b_kv_events_thrash": "prefix_lost_share"}
 """Captures in which unique and reusable prompts look alike → the signal that would tell them apart."""
-NOTICED = {"13_external_kv_connector": ("Prefixes come from a slower tier, not from the pool",)}
+NOTICED = {"13_external_kv_connector": ("Prefixes are served from a slower tier, not from the pool",)}
 """Captures of which something is told that is no fault → the titles of the playbooks that tell it."""
 pytestmark = pytest.mark.skipif(not FOLDERS, reason="KVSCOPE_CAPTURES names no folder of captures")
 

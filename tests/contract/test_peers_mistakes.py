@@ -168,7 +168,7 @@ def test_w8_a_setting_that_is_on_is_read_and_never_advised(tmp_path: Path) -> No
 
 
 def test_w9_the_same_server_against_itself_confirms_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = str(ROOT / "samples" / "quiet" / "dense-unchanged.jsonl")
+    quiet = str(ROOT / "samples" / "quiet" / "synthetic-dense-unchanged.jsonl")
     assert run(["diagnose", quiet, "--baseline", quiet, "--format", "json"]) == EXIT_OK
     found = json.loads(capsys.readouterr().out)
     assert not [one for one in found["findings"] if one["verdict"] in ("confirmed", "likely")]

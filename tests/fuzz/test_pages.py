@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kvscope.errors import KvscopeError
 from kvscope.sources._page import PageReader, PageResult
 from kvscope.sources._pagelog import PageLog
-from kvscope.sources._prometheus import Parser, series_names, split_line
+from kvscope.sources._prometheus import Parser, Shapes, series_names, split_line
 from kvscope.sources._reader import reader_for
-from kvscope.sources._shapes import Shapes
 from kvscope.sources.maps import sglang, vllm
 from kvscope.store import Store
 from probes.catalog import metric_of
@@ -118,9 +117,10 @@ def test_a_series_split_quickly_is_the_one_split_slowly(page: list[str]) -> None
 
 def test_labels_without_end_do_not_make_the_memory_grow_without_end() -> None:
     parser: Parser[int] = Parser(lambda name, found: 1)
-    parser._memo = {f"x{index}": 1 for index in range(200_000)}
-    parser.parse('vllm:num_requests_running{a="new"} 1\n')
-    assert len(parser._memo) == 1
+    for index in range(40):
+        parser.parse("".join(f'vllm:x{{a="{index}-{series}-{"a" * 900}"}} 1\n' for series in range(2000)))
+    assert 0 < parser._memo.bytes <= 48 << 20
+    assert len(parser._memo.known) < 48_000
 
 
 @pytest.mark.parametrize("lines", PAGES, ids=range(len(PAGES)))

@@ -161,7 +161,7 @@ def diagnosis() -> Diagnosis:
         segments=(),
         findings=(
             flagship(),
-            other("possible", "Each output token got slower: cold blocks", "tpot-up-tier-switching"),
+            other("possible", "TPOT rose with tier switching: cold blocks", "tpot-up-tier-switching"),
             other("unexplained", "Accuracy fell by more than a point", "accuracy-down"),
             other("needs_data", "Prefix cache thrashes", "prefix-thrash"),
             other("refuted", "The host limits the step rate", "host-bound"),

@@ -109,7 +109,7 @@ def test_a_finding_sets_the_exit_code_and_fail_on_decides(capsys: pytest.Capture
 @pytest.mark.parametrize("more", [[], ["--all"]])
 def test_what_is_no_fault_is_told_and_fails_nothing(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["diagnose", "samples/recordings/tier-serves-prefixes.likely.jsonl", *more]) == 0
-    assert "Prefixes come from a slower tier, not from the pool: " in capsys.readouterr().out
+    assert "Prefixes are served from a slower tier, not from the pool: " in capsys.readouterr().out
 
 
 def test_a_healthy_target_has_no_findings_and_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:

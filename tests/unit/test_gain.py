@@ -33,14 +33,14 @@ def test_less_is_expected_where_the_baseline_paid_too_or_a_part_stays() -> None:
     paid = gain("remove_share", "access_share", slow, before=State(shares={"index": 0.2}))
     assert paid is not None
     assert paid.expected == pytest.approx(0.8 * 2.5)
-    kept = gain("remove_share", "access_share", slow, before=State(), keeps=0.5)
+    kept = gain("remove_share", "access_share", slow, before=State(), remaining=0.5)
     assert kept is not None
     assert kept.expected == pytest.approx(1 / (1 - 0.3))
 
 
 def test_what_stays_is_a_part_of_one_phase_where_the_others_vanish() -> None:
     slow = State(shares={"index": 0.2, "gather": 0.4})
-    found = gain("remove_share", "access_share", slow, part="index_share", keeps=0.5)
+    found = gain("remove_share", "access_share", slow, remaining_of="index_share", remaining=0.5)
     assert found is not None
     assert found.expected == pytest.approx(1 / (1 - 0.6 + 0.1))
     assert found.bound == pytest.approx(2.5)
@@ -48,7 +48,9 @@ def test_what_stays_is_a_part_of_one_phase_where_the_others_vanish() -> None:
 
 def test_what_the_experiment_replaces_too_is_in_the_bound_and_not_expected() -> None:
     slow = State(shares={"index": 0.2, "gather": 0.4, "attend": 0.2})
-    found = gain("remove_share", "access_share", slow, part="index_share", keeps=0.5, touches="attend_share")
+    found = gain(
+        "remove_share", "access_share", slow, remaining_of="index_share", remaining=0.5, also_replaces="attend_share"
+    )
     assert found is not None
     assert found.expected == pytest.approx(2.0)
     assert found.bound == pytest.approx(5.0)
@@ -56,13 +58,13 @@ def test_what_the_experiment_replaces_too_is_in_the_bound_and_not_expected() -> 
 
 def test_what_is_done_in_vain_goes_and_the_rest_stays() -> None:
     # A ratio that the stream has stands for the share of moves that come back.
-    found = gain("remove_share", "access_share", State(shares={"gather": 0.5}, hit=0.8), vain="sparse_hit_rate")
+    found = gain("remove_share", "access_share", State(shares={"gather": 0.5}, hit=0.8), wasted_share="sparse_hit_rate")
     assert found is not None
     assert found.expected == pytest.approx(1 / (1 - 0.5 * 0.8))
 
 
 def test_nothing_is_expected_where_what_goes_was_not_measured() -> None:
-    found = gain("remove_share", "access_share", State(shares={"gather": 0.5}), vain="repromoted_share")
+    found = gain("remove_share", "access_share", State(shares={"gather": 0.5}), wasted_share="repromoted_share")
     assert found is not None
     assert found.expected is None
     assert found.bound == pytest.approx(2.0)
@@ -77,7 +79,7 @@ def test_no_more_requests_are_expected_to_fit_than_there_are() -> None:
 
 def test_no_more_requests_fit_than_there_is_pool_for() -> None:
     crowd = State(token_assumed=6000, token_measured=2000, waiting=40, shares={"attend": 0.8})
-    found = gain("fit_more", "memory_estimate_coefficient", crowd, part="attend_share")
+    found = gain("fit_more", "memory_estimate_coefficient", crowd, pool_usage="attend_share")
     assert found is not None
     assert found.bound == pytest.approx(1.25)
     assert found.expected == pytest.approx(1.25)
@@ -92,7 +94,7 @@ def test_a_larger_batch_pays_only_for_what_a_step_does_once() -> None:
 
 def test_a_batch_grows_by_no_more_than_the_experiment_lets_it() -> None:
     waiting = State(shares={"linear": 0.5, "attend": 0.5}, waiting=24)
-    found = gain("grow_batch", "step_headroom_share", waiting, times=2.0)
+    found = gain("grow_batch", "step_headroom_share", waiting, growth_limit=2.0)
     assert found is not None
     assert found.expected == pytest.approx(2 / (0.5 + 2 * 0.5))
     assert found.bound == pytest.approx(2.0)
@@ -100,7 +102,7 @@ def test_a_batch_grows_by_no_more_than_the_experiment_lets_it() -> None:
 
 def test_time_that_goes_with_the_tokens_gains_nothing_from_a_larger_batch() -> None:
     waiting = State(shares={"linear": 0.5, "attend": 0.5}, waiting=8)
-    found = gain("grow_batch", "step_headroom_share", waiting, apart="attend_share")
+    found = gain("grow_batch", "step_headroom_share", waiting, per_token_share="attend_share")
     assert found is not None
     assert found.expected == pytest.approx(2 / (0.25 + 2 * 0.75))
 

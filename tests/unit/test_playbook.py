@@ -28,7 +28,7 @@ rivals:
   load:
     says: nothing was waiting
     excluded_when: {signal: waiting_requests, is: ">= 1", segment: both}
-gain: {kind: remove_share, reads: access_share, of: decode time}
+gain: {kind: remove_share, signal: access_share, of: decode time}
 experiment:
   change: one thing
   set: {kernels: block}
@@ -78,7 +78,11 @@ MISTAKES = [
         "signal: acess_share, is",
         r":13: .*no signal 'acess_share' \(did you mean 'access_sh",
     ),
-    ("reads: access_share", "reads: acces_share", r":18: gain.reads: no signal 'acces_share' \(did you mean"),
+    (
+        "signal: access_share, of",
+        "signal: acces_share, of",
+        r":18: gain.signal: no signal 'acces_share' \(did you mean",
+    ),
     ("change: down", "change: dwon", r":8: symptom.memory.change: 'dwon' \(did you mean 'down'\?\)"),
     ("at_least: 15%", "within: 15%", r":8: symptom.memory.within: unknown key; expected one of: .*at_least"),
     ("at_least: 15%", "at_least: much", r":8: symptom.memory.at_least: 'much': expected a bound such as"),

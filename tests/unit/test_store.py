@@ -7,7 +7,7 @@ import time
 import pytest
 
 from kvscope.sources._base import Mark
-from kvscope.store import Segment, Store
+from kvscope.store import MOST_MARKS, Segment, Store
 from probes.sample import Sample, labels_of
 
 
@@ -133,3 +133,52 @@ def test_segments_of_an_open_stream_reach_past_the_newest_sample() -> None:
     store.add([gauge(1.0), gauge(2.0)])
     assert store.segments[0].end_s > 2.0
     assert isinstance(store.segments[0], Segment)
+
+
+def test_label_sets_that_come_anew_at_every_poll_stay_within_the_budget_and_are_told() -> None:
+    store = Store(most_bytes=1 << 20)
+    for poll in range(300):
+        churn = [Sample("requests.finished", 1.0, float(poll), labels_of(reason=f"{poll}-{i}")) for i in range(15)]
+        store.add([*churn, Sample("sched.running", 3.0, float(poll))])
+    assert len(store.keys("requests.finished")) < 1500
+    assert store.latest("requests.finished", labels_of(reason="299-14")) == 1.0
+    assert len(store.series("sched.running")[0]) == 300
+    assert any("dropped" in line for line in store.notices)
+
+
+def test_label_sets_that_all_stay_are_taken_up_to_the_budget_and_the_rest_is_told() -> None:
+    store = Store(most_bytes=1 << 20)
+    labels = [labels_of(reason=f"{i}{'x' * 50}") for i in range(5000)]
+    for poll in range(10):
+        store.add(Sample("requests.finished", 1.0, float(poll), one) for one in labels)
+    assert 500 < len(store.keys("requests.finished")) < 2000
+    assert any("not taken" in line for line in store.notices)
+
+
+def test_long_series_are_thinned_to_the_budget_and_keep_their_ends() -> None:
+    store = Store(most_bytes=200_000)
+    for t in range(3000):
+        store.add([Sample("sched.running", float(t), float(t), labels_of(replica=str(i))) for i in range(10)])
+    times, _ = store.series("sched.running", labels_of(replica="3"))
+    assert times[0] == 0.0
+    assert times[-1] == 2999.0
+    assert len(times) < 1500
+    assert any("second value" in line for line in store.notices)
+
+
+def test_a_store_within_its_budget_has_nothing_to_tell() -> None:
+    store = Store()
+    store.add([Sample("sched.running", 1.0, 0.0)])
+    assert store.notices == ()
+
+
+def test_of_very_many_marks_the_newest_are_kept_and_the_loss_is_told() -> None:
+    store = Store()
+    store.add(gauge(float(t)) for t in range(3000))
+    for t in range(0, 3000, 2):
+        store.mark(Mark(f"m{t}", float(t)))
+    names = names_of(store)
+    assert len(names) == MOST_MARKS + 1
+    assert names[0] == "start"
+    assert names[-1] == "m2998"
+    assert any("marks" in line for line in store.notices)

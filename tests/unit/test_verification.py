@@ -11,9 +11,9 @@ from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.experiment import choose, rule_of
 from kvscope.playbook import load_all
-from kvscope.report._verification import EXIT_CODES, as_json, as_text
 from kvscope.sources._base import Description
 from kvscope.verification import Verification, verify_change
+from kvscope.verification_report import EXIT_CODES, as_json, as_text
 from tests.synthetic import State, Stretch, store_of, stream
 
 PLAYBOOKS = load_all()

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from kvscope.amounts import amount, change, pair
 from kvscope.bench.result.comparison import CLEAR, POINTS, Change, Comparison, Verdict
 from kvscope.bench.result.side import Side
-from kvscope.report._words import amount, change, pair
 
 HEADINGS: dict[Verdict, str] = {
     "changed": "Changed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from kvscope.bench.result.quantity import Quantity
 from kvscope.errors import UsageError, nearest
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Segment, Store
+from probes import border
 
 SCHEMA = 1
 
@@ -40,7 +40,7 @@ def is_result(text: str) -> bool:
 def of_result(path: Path) -> Side:
     """Read a result file; UsageError when it is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = border.document(border.read_file(path), str(path))
         if found["schema"] != SCHEMA:
             raise UsageError(f"{path}: schema {found['schema']!r}, expected {SCHEMA}")
         quantities = [Quantity.from_json(one) for one in found["quantities"]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvscope.amounts import amount
 from kvscope.bench.result.result import Cell, Plot, Result, Table
-from kvscope.report._words import amount
 
 LINE = "braille"
 MARKERS = (LINE, "●", "+", "x", "o")

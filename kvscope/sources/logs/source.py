@@ -28,6 +28,7 @@ _LOOK = 1 << 20
 _FEW = 64 << 10
 _ENOUGH = 50
 _QUARTER_S = 900.0
+LACKING = "'s log does not tell "
 _NO_TIMES = "no line carries a time: order, counts and shares are read, rates are not"
 _FROM_START = "times count from the engine's start: the last line is taken as written when the file was last changed"
 
@@ -117,7 +118,7 @@ class LogSource:
         self._notices = [_NO_TIMES] if self._clock == "order" else [_FROM_START] if self._clock == "run" else []
         self._pacer = Pacer(((t, samples) for t, samples in self._all()), speed, clock) if speed is not None else None
         if known[0].LACKS:
-            self._notices.append(f"{known[0].ENGINE}'s log does not tell {known[0].LACKS}")
+            self._notices.append(f"{known[0].ENGINE}{LACKING}{known[0].LACKS}")
 
     def describe(self) -> Description:
         tags = dict(self.reader.tags) | self.reader.settings.tags()

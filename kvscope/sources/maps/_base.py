@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
+
+from probes.border import finite
 
 PageKind = Literal["counter", "gauge", "histogram", "info"]
 Role = Literal["engine", "router", "cache", "machine"]
@@ -95,7 +96,7 @@ def number(labels: Mapping[str, str], name: str) -> float | None:
         found = float(labels[name])
     except (KeyError, ValueError):
         return None
-    return found if math.isfinite(found) else None
+    return found if finite(found) else None
 
 
 def tokens_of_blocks(values: Mapping[str, float]) -> dict[str, float]:
@@ -114,8 +115,4 @@ def json_number(found: object) -> float | None:
     """Return a JSON value as a finite number, None when it is none (JSON has integers of any length)."""
     if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    try:
-        value = float(found)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None
+    return float(found) if finite(found) else None

@@ -133,7 +133,7 @@ def test_a_killed_process_leaves_its_last_rows_and_is_known_to_be_dead(tmp_path:
 def test_a_reused_pid_is_told_by_its_start_time(tmp_path: Path) -> None:
     writer = writer_in(tmp_path)
     reader = RingReader(writer.path)
-    reader.header["process"]["start_ticks"] -= 1
+    reader.start_ticks -= 1
     assert not reader.is_alive()
 
 

@@ -97,7 +97,7 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
 
 
 def test_a_relative_change_of_a_share_is_told_in_percent_and_a_change_in_points_in_points() -> None:
-    from kvscope.report._lines import change_in
+    from kvscope.wording import change_in
 
     share = Evidence("c", "s", "", "yes", 0.3, unit="ratio", baseline=0.2, change=0.1)
     assert change_in(share) == "points"

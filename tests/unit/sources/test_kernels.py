@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kvscope.sources import _kernels
-from kvscope.sources._kineto import Trait
+from kvscope.sources.trace import rules as kernel_rules
+from kvscope.sources.trace.events import Trait
 from probes.catalog import CATALOG
 
 
 def test_every_kind_of_work_goes_to_a_counter_of_the_catalogue() -> None:
-    rules = _kernels.load()
+    rules = kernel_rules.load()
     for work, metric in rules.metrics.items():
-        assert (work == _kernels.UNKNOWN and metric == "") or CATALOG[metric].kind == "counter", work
+        assert (work == kernel_rules.UNKNOWN and metric == "") or CATALOG[metric].kind == "counter", work
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_every_kind_of_work_goes_to_a_counter_of_the_catalogue() -> None:
     ],
 )
 def test_well_known_kernels_are_known(name: str, work: str) -> None:
-    found = _kernels.load().kernel(name)
+    found = kernel_rules.load().kernel(name)
     assert found is not None
     assert found.work == work
 
 
 def test_well_known_operators_are_known() -> None:
-    rules = _kernels.load()
+    rules = kernel_rules.load()
     assert rules.op("vllm::unified_attention_with_output", Trait()) == ("attend", False)
     assert rules.op("aten::_int_mm", Trait()) is not None
     assert rules.op("mystery::thing", Trait()) is None

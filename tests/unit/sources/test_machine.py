@@ -145,9 +145,12 @@ def test_of_a_command_line_only_the_wanted_flags_are_kept(words: list[str]) -> N
     assert parse_flags(words, ("max-num-seqs",)) == {"max-num-seqs": "4"}
 
 
-def test_a_flag_without_a_value_says_nothing() -> None:
-    assert parse_flags(["x", "--max-num-seqs", "--enforce-eager"], ("max-num-seqs",)) == {}
-    assert parse_flags(["x", "--max-num-seqs"], ("max-num-seqs",)) == {}
+def test_a_bare_switch_is_kept_without_a_value() -> None:
+    assert parse_flags(["x", "--max-num-seqs", "--enforce-eager"], ("max-num-seqs",)) == {"max-num-seqs": ""}
+    assert parse_flags(["x", "-np", "4", "--enforce-eager"], ("enforce-eager", "np")) == {
+        "np": "4",
+        "enforce-eager": "",
+    }
 
 
 def test_only_an_address_of_this_machine_has_a_process_here() -> None:

@@ -187,7 +187,7 @@ def test_tls_may_be_unchecked_only_when_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("<html>", "not JSON"), ("[]", "not an object"), ('{"status":"error","error":"parse error"}', "parse error")],
+    [("<html>", "no JSON"), ("[]", "not an object"), ('{"status":"error","error":"parse error"}', "parse error")],
 )
 def test_an_answer_of_somebody_else_is_an_error(text: str, said: str) -> None:
     with pytest.raises(SourceError, match=said):

@@ -98,9 +98,9 @@ def test_a_fixture_cut_in_its_last_line_gives_the_rest_and_one_notice(tmp_path: 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('{"t": "now", "s": {}}\n', "line 2: no time"),
+        ('{"t": "now", "s": {}}\n', "line 2: time 't' is 'now'"),
         ('{"t": 1, "x": {}}\n', "line 2: expected {mark, t, tags} or {t, s}"),
-        ('{"t": 1, "s": {"a": "b"}}\n', "line 2: a: 'b' is no number"),
+        ('{"t": 1, "s": {"a": "b"}}\n', "line 2: a is 'b', expected a number"),
         ('{"t": 1, "s": {"a{": 1}}\n', "line 2: 'a{' is no series"),
         ("", "nothing in it"),
     ],

@@ -84,7 +84,7 @@ def test_a_cut_file_gives_what_is_whole_and_one_notice(tmp_path: Path, zipped: b
     [
         (b'{"t": 1.0, "text": "vllm:num_req', "line 1: cut in the middle"),
         (b'{"t": 1.0}\n', "no scrape with a page"),
-        (b'{"text": "vllm:num_requests_running 1"}\n', "line 1: no time"),
+        (b'{"text": "vllm:num_requests_running 1"}\n', "line 1: time 't' is None"),
         (b"[1, 2]\n", "line 1: not a JSON object"),
         (b'{"t": 1.0, "text": "node_load1 1"}\n', "node_load1"),
         (gzip.compress(b'{"t": 1.0, "text": "x 1"}\n')[:15], "line 1"),

@@ -17,8 +17,8 @@ from kvscope import signals
 from kvscope.errors import SourceError
 from kvscope.signals.accounting import PARTS
 from kvscope.signals.reading import Reading
-from kvscope.sources import _kineto, open_target
-from kvscope.sources.trace import TraceSource
+from kvscope.sources import open_target
+from kvscope.sources.trace import TraceSource, events
 from kvscope.store import Store
 
 REAL = sorted((Path(__file__).parents[3] / "samples/traces").glob("*.json.gz"))
@@ -293,7 +293,7 @@ def test_the_text_of_a_trace_is_never_held_whole(write: Write) -> None:
     assert path.stat().st_size > 20_000_000
     tracemalloc.start()
     try:
-        _kineto.read(path)
+        events.read(path)
         assert tracemalloc.get_traced_memory()[1] < 8_000_000
     finally:
         tracemalloc.stop()

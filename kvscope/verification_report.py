@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvscope import amounts, wording
 from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK
-from kvscope.report import _lines, _words
 from kvscope.verification import Outcome, Predicted, Verification
 
 SCHEMA = 1
@@ -32,27 +32,27 @@ def _text(found: Verification, keep: bool) -> Iterator[str]:
         yield f"  changed: {finding.experiment.change}"
     for one in found.predicted:
         evidence = one.evidence
-        yield f"  {evidence.answer:<8}{evidence.signal} {evidence.says}: {_lines.numbers(evidence)}"
+        yield f"  {evidence.answer:<8}{evidence.signal} {evidence.says}: {wording.numbers(evidence)}"
         if one.floor is not None:
             yield f"          {_noise(one)}"
     gain = found.gain
     if gain is not None:
-        yield f"  expected: {_lines.worth(gain)}"
+        yield f"  expected: {wording.worth(gain)}"
     if found.measured_gain is not None:
         error = f" ± {found.measured_error:.2f}" if found.measured_error else ""
-        yield f"  measured: {_words.factor(found.measured_gain)}{error}"
+        yield f"  measured: {amounts.factor(found.measured_gain)}{error}"
     yield f"  {found.why}."
     kept = " It is still in place." if keep else ""
     yield f"{_ADVICE[found.outcome]}{kept}"
 
 
 def _noise(one: Predicted) -> str:
-    points = _lines.change_in(one.evidence) == "points"
+    points = wording.change_in(one.evidence) == "points"
     assert one.floor is not None
-    text = f"moves by {_words.change(one.floor, None, points=points)[1:]} while nothing is changed"
+    text = f"moves by {amounts.change(one.floor, None, points=points)[1:]} while nothing is changed"
     if one.detectable is None:
         return text
-    return f"{text}; a change of {_words.change(one.detectable, None, points=points)[1:]} would be told"
+    return f"{text}; a change of {amounts.change(one.detectable, None, points=points)[1:]} would be told"
 
 
 def as_json(found: Verification) -> str:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvscope.sources._kernels import Rules
-from kvscope.sources._kineto import NOTE, OP, Trace
+from kvscope.sources.trace.events import NOTE, OP, Trace
+from kvscope.sources.trace.rules import Rules
 
 EMBEDDING = "aten::embedding"
 PREFILL, DECODE, UNTOLD = "prefill", "decode", "untold"

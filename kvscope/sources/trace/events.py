@@ -6,8 +6,8 @@ A trace of 500 MB is read through a window of a few MiB; what stays is some 50 b
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
-import json
 import math
 import re
 import zlib
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvscope.errors import SourceError
+from probes import border
 
 OP, NOTE, LAUNCH, KERNEL, MODULE = range(5)
 """Kinds of events kept: CPU operator, annotation, call that starts device work, device work, module of the model."""
@@ -96,11 +97,12 @@ class Trace:
             return
         found = event.get("args")
         args: Mapping[str, Any] = found if isinstance(found, dict) else {}
-        lane = ("", str(event.get("pid")), str(event.get("tid")))
+        process = border.shown(event.get("pid"))
+        lane = ("", process, border.shown(event.get("tid")))
         if kind == KERNEL:
-            lane = (str(args.get("device", event.get("pid"))), str(event.get("pid")), str(args.get("stream", "")))
+            lane = (border.shown(args.get("device", event.get("pid"))), process, border.shown(args.get("stream", "")))
         self.kind.append(kind)
-        self.name.append(_interned(name[:_LONGEST_NAME], self._name_ids, self.names))
+        self.name.append(_interned(border.printable(name, _LONGEST_NAME), self._name_ids, self.names))
         self.lane.append(_interned(lane, self._lane_ids, self.lanes))
         trait = trait_of(name, args) if kind == OP else _NO_TRAIT
         self.trait.append(_interned(trait, self._trait_ids, self.traits))
@@ -137,7 +139,7 @@ def read(path: Path) -> Trace:
 
 
 def _read_events(path: Path, trace: Trace, text: str, pieces: Iterator[str]) -> None:
-    decoder, at, count = json.JSONDecoder(), 0, 0
+    decoder, at, count = border.DECODER, 0, 0
     while True:
         at = _end_of(_BETWEEN, text, at)
         if at < len(text) and text[at] == "]":
@@ -153,7 +155,8 @@ def _read_events(path: Path, trace: Trace, text: str, pieces: Iterator[str]) -> 
             continue
         count += 1
         if isinstance(event, dict):
-            trace.add(event)
+            with contextlib.suppress(border.Refused):
+                trace.add(border.shallow(event, "an event"))
         if len(trace) >= MOST_EVENTS:
             trace.damage = f"{path}: more than {MOST_EVENTS} events; the rest was left out"
             return
@@ -167,21 +170,21 @@ def _pieces(path: Path, trace: Trace) -> Iterator[str]:
                 yield decoder.decode(piece)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         trace.damage = f"{path}: the gzip stream is cut or damaged ({error}); what is whole was read"
+    except border.Refused as error:
+        raise SourceError(str(error)) from error
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror or error}") from error
 
 
 def _open(path: Path) -> gzip.GzipFile | BufferedReader:
-    with path.open("rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rb") if zipped else path.open("rb")
+    return border.open_packed(path)
 
 
 def _read_head(head: str, trace: Trace) -> None:
     base = re.search(r'"baseTimeNanoseconds"\s*:\s*(\d{1,19})', head)
     device = re.search(r'"deviceProperties"[^]]*?"name"\s*:\s*"([^"]{1,100})"', head)
     trace.base_s = int(base[1]) / 1e9 if base else 0.0
-    trace.device = device[1] if device else ""
+    trace.device = border.printable(device[1], 100) if device else ""
 
 
 def _damage(path: Path, count: int, rest: str, error: Exception) -> str:

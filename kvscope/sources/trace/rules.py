@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from kvscope.sources._kineto import Trait
+from kvscope.sources.trace.events import Trait
 
 HOST, UNKNOWN = "host", "unknown"
 
@@ -98,7 +98,7 @@ class Rules:
 @cache
 def load() -> Rules:
     """Return the shipped rules."""
-    text = (files("kvscope.sources") / "kernels.yaml").read_text(encoding="utf-8")
+    text = (files("kvscope.sources.trace") / "kernels.yaml").read_text(encoding="utf-8")
     return parse(yaml.safe_load(text))
 
 

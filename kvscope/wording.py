@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvscope import amounts
 from kvscope.finding import Diagnosis, Evidence, Finding, Gain
-from kvscope.report import _words
 
 WORDS = {
     "confirmed": "CONFIRMED",
@@ -22,12 +22,12 @@ def numbers(evidence: Evidence) -> str:
     if evidence.value is None:
         return evidence.missing or "no value"
     if evidence.baseline is None:
-        return _words.amount(evidence.value, evidence.unit, evidence.error)
-    text = _words.pair(evidence.baseline, evidence.value, evidence.unit, evidence.error)
+        return amounts.amount(evidence.value, evidence.unit, evidence.error)
+    text = amounts.pair(evidence.baseline, evidence.value, evidence.unit, evidence.error)
     if evidence.change is None:
         return text
     points = change_in(evidence) == "points"
-    return f"{text}  {_words.change(evidence.change, evidence.change_error, points=points)}"
+    return f"{text}  {amounts.change(evidence.change, evidence.change_error, points=points)}"
 
 
 def change_in(evidence: Evidence) -> str:
@@ -53,8 +53,8 @@ TRIED = ("confirmed", "refuted")
 
 def worth(gain: Gain) -> str:
     """Return what removing the cause would give."""
-    expected = f"about {_words.factor(gain.expected)}, " if gain.expected is not None else ""
-    bound = f"at most {_words.factor(gain.bound)}" if gain.bound is not None else "no upper bound known"
+    expected = f"about {amounts.factor(gain.expected)}, " if gain.expected is not None else ""
+    bound = f"at most {amounts.factor(gain.bound)}" if gain.bound is not None else "no upper bound known"
     reads = f" ({gain.basis} from {gain.reads})" if gain.reads else f" ({gain.basis})"
     return f"{expected}{bound} on {gain.of}{reads}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvscope.report import _words
+from kvscope import amounts
 
 
 @pytest.mark.parametrize(
@@ -29,17 +29,17 @@ from kvscope.report import _words
     ],
 )
 def test_an_amount(value: float, unit: str, error: float | None, text: str) -> None:
-    assert _words.amount(value, unit, error) == text
+    assert amounts.amount(value, unit, error) == text
 
 
 def test_a_pair_is_in_one_unit() -> None:
-    assert _words.pair(1.1e9, 330e6, "B", 4e6) == "1.02 → 0.31 GiB ± 0.004"
-    assert _words.pair(0.0301, 0.0361, "s") == "30.1 → 36.1 ms"
-    assert _words.pair(0.0, 5.0, "1/s") == "0 → 5/s"
+    assert amounts.pair(1.1e9, 330e6, "B", 4e6) == "1.02 → 0.31 GiB ± 0.004"
+    assert amounts.pair(0.0301, 0.0361, "s") == "30.1 → 36.1 ms"
+    assert amounts.pair(0.0, 5.0, "1/s") == "0 → 5/s"
 
 
 def test_lengths_and_times() -> None:
-    assert _words.span(0, 60) == "60 s"
-    assert _words.span(0, 600) == "10 min"
-    assert _words.span(0, 86400) == "24.0 h"
-    assert _words.clock(1_790_000_000.0) == "2026-09-21 14:13:20Z"
+    assert amounts.span(0, 60) == "60 s"
+    assert amounts.span(0, 600) == "10 min"
+    assert amounts.span(0, 86400) == "24.0 h"
+    assert amounts.clock(1_790_000_000.0) == "2026-09-21 14:13:20Z"

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvscope.sources import _trace_lanes as lanes
-from kvscope.sources import _trace_steps as steps_of
-from kvscope.sources import _trace_timeline as timeline
-from kvscope.sources._kernels import HOST, UNKNOWN, Rules
-from kvscope.sources._kineto import KERNEL, LAUNCH, OP, Trace
-from kvscope.sources._trace_lanes import Meaning, Segment
-from kvscope.sources._trace_steps import PREFILL, UNTOLD, Step, Steps
+from kvscope.sources.trace import steps as steps_of
+from kvscope.sources.trace import timeline
+from kvscope.sources.trace.events import KERNEL, LAUNCH, OP, Trace
+from kvscope.sources.trace.rules import HOST, UNKNOWN, Rules
+from kvscope.sources.trace.steps import PREFILL, UNTOLD, Step, Steps
+from kvscope.sources.trace.timeline import Meaning, Segment
 
 FEWEST_STEPS = 3
 PIECES = 12
@@ -65,8 +64,8 @@ def account(trace: Trace, rules: Rules) -> Account | None:
     lane = steps.lane if steps.lane >= 0 else _busiest_lane(trace)
     starts = [step.start for step in steps.found]
     threads = {lane, *(trace.lane[i] for i, kind in enumerate(trace.kind) if kind in (OP, LAUNCH))} - {-1}
-    order = {thread: lanes.ordered(trace, thread) for thread in threads}
-    said = {thread: lanes.meanings(trace, found, starts, rules) for thread, found in order.items()}
+    order = {thread: timeline.ordered(trace, thread) for thread in threads}
+    said = {thread: timeline.meanings(trace, found, starts, rules) for thread, found in order.items()}
     kernels = [index for index, kind in enumerate(trace.kind) if kind == KERNEL]
     if kernels:
         line = _device_line(trace, rules, kernels, said, starts, _ran(trace, order.get(lane, []), said.get(lane, {})))
@@ -165,7 +164,7 @@ def _cpu_line(
 
 def _ran(trace: Trace, order: Sequence[int], said: dict[int, Meaning]) -> list[Segment]:
     """Return when operators ran; time an annotation or a module spends itself is a gap between operators."""
-    found = lanes.self_times(trace, order, lambda index: said[index].work or UNKNOWN)
+    found = timeline.self_times(trace, order, lambda index: said[index].work or UNKNOWN)
     return [segment for segment in found if trace.kind[segment[3]] in (OP, LAUNCH)]
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources import _kernels, _kineto
 from kvscope.sources._base import Description, Poll
-from kvscope.sources._kernels import Rules
-from kvscope.sources._trace_account import Account, Piece, account
-from kvscope.sources._trace_steps import DECODE, PREFILL
-from kvscope.sources._trace_timeline import IDLE
+from kvscope.sources.trace import events
+from kvscope.sources.trace.account import Account, Piece, account
+from kvscope.sources.trace.rules import Rules, load
+from kvscope.sources.trace.steps import DECODE, PREFILL
+from kvscope.sources.trace.timeline import IDLE
 from probes.sample import Sample
 
 _US = 1e-6
@@ -24,8 +24,8 @@ class TraceSource:
     """Reads a trace whole at the first poll; counters stand where each step ends."""
 
     def __init__(self, path: Path, rules: Rules | None = None) -> None:
-        self._path, self._rules = path, rules or _kernels.load()
-        trace = _kineto.read(path)
+        self._path, self._rules = path, rules or load()
+        trace = events.read(path)
         found = account(trace, self._rules)
         if found is None:
             raise SourceError(f"{path}: {trace.damage or 'no operator and no kernel with a duration in this trace'}")

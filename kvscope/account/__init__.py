@@ -1,0 +1,11 @@
+"""What limits an engine now, on four levels that each add up to 1: no finding, no verdict, an answer always.
+
+``account(store, segment, facts)`` composes what ``kvscope.signals`` reads with the bound of a step (``kvscope.floor``).
+"""
+
+from __future__ import annotations
+
+from kvscope.account.account import LEVELS, Account, Lacking, Limit, account
+from kvscope.account.facts import NO_FACTS, Facts
+
+__all__ = ["LEVELS", "NO_FACTS", "Account", "Facts", "Lacking", "Limit", "account"]

@@ -1,0 +1,117 @@
+"""The account in words: the same lines head every report and the first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvscope.account.account import Account, Shares
+from kvscope.account.token import TokenLevel
+
+TITLE = "What limits this engine now"
+SHOWN = 0.005
+"""Parts below half a percent are not named."""
+PART_WORDS = {
+    "token_budget": "token budget",
+    "prefill_between": "prefill between tokens",
+    "below_bound": "below the bound",
+    "unknown": "not told",
+    "kv": "KV read",
+}
+_ANSWERS = {
+    "idle": "nothing: it stands idle",
+    "demand": "nothing inside it: clients send no more",
+    "cap": "the cap on running requests",
+    "pool": "the KV pool",
+    "token_budget": "the tokens a step may compute: prompts use them up",
+    "deferred": "requests wait for something else than capacity",
+    "rejected": "the door: requests are turned away",
+    "prefill": "prefill between tokens",
+    "weights": "reading weights",
+    "kv": "reading KV",
+    "index": "the sparse index",
+    "host": "the host",
+    "unknown": "not to be told",
+}
+_KNOWN = {"counted": "counted", "inferred": "inferred", "physics": "least times"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: what it is about, what it says, how that is known."""
+
+    label: str
+    text: str
+    how: str = ""
+
+
+def headline(account: Account) -> str:
+    """Answer the question in one line."""
+    limit = account.limit
+    text = _ANSWERS[limit.name]
+    numbers = [text for text in (_running(account), _pool(account)) if text]
+    share = f" ({percent(limit.share)} of the time)" if limit.share and account.levels["admission"] else ""
+    return text + share + (f"; {', '.join(numbers)}" if numbers else "")
+
+
+def lines(account: Account) -> Iterator[Line]:
+    """Return the headline, one line a level, and what is lacking."""
+    yield Line("limit", headline(account), _KNOWN.get(account.limit.known, ""))
+    for level, label in (("admission", "time"), ("requests", "requests"), ("engine", "engine")):
+        shares = account.levels[level]
+        if shares is not None:
+            near = ", ± 15 points" if level == "engine" and account.known[level] == "inferred" else ""
+            yield Line(label, parts(shares), _KNOWN.get(account.known[level], "") + near)
+    if account.token is not None and account.token.shares is not None:
+        yield Line("a token", _token(account.token), ", ".join((_KNOWN[account.token.known], *account.sources)))
+    told = set()
+    for lack in account.missing:
+        if (lack.reason, lack.remedy) not in told:
+            told.add((lack.reason, lack.remedy))
+            yield Line("not told", lack.reason + (f"; to know it: {lack.remedy}" if lack.remedy else ""))
+
+
+def parts(shares: Shares) -> str:
+    """Return the parts, largest first: ``demand 90 %, idle 9 %``."""
+    named = sorted(((share, part) for part, share in shares.items() if share >= SHOWN), reverse=True)
+    return ", ".join(f"{PART_WORDS.get(part, part)} {percent(share)}" for share, part in named)
+
+
+def percent(share: float) -> str:
+    """Return a share as a whole number of percent."""
+    return f"{100 * share:.0f} %"
+
+
+def seconds(value: float) -> str:
+    """Return a time with three digits: 29.2 ms."""
+    return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+
+
+def _token(token: TokenLevel) -> str:
+    text = f"{seconds(token.token_s)}: {parts(token.shares or {})}"
+    floor = token.floor
+    if floor is None:
+        return text
+    kv = f"KV ≥ {seconds(floor.kv_s[0])}"
+    if floor.kv_s[1] > 1.05 * floor.kv_s[0]:
+        kv += f" (each block once) to {seconds(floor.kv_s[1])} (each request its own)"
+    index = f", index ≥ {seconds(floor.index_s)}" if floor.index_s else ""
+    weights = f"weights ≥ {seconds(floor.weights_s)}, " if floor.weights_s else ""
+    return (
+        f"{text}; a step of {seconds(token.step_s)} cannot be faster than {weights}{kv}{index}: a bound, no prediction"
+    )
+
+
+def _running(account: Account) -> str:
+    running, waiting = account.vitals.get("running_requests"), account.vitals.get("waiting_requests")
+    if running is None:
+        return ""
+    text = f"{running:.3g} run"
+    return text if waiting is None else f"{text}, {'none waits' if waiting < 0.05 else f'{waiting:.3g} wait'}"
+
+
+def _pool(account: Account) -> str:
+    usage, holds = account.vitals.get("kv_usage_ratio"), account.headroom.get("pool_fits_requests")
+    if usage is None:
+        return ""
+    return f"{percent(usage)} of the pool is used" + (f" (it would hold {holds:.3g})" if holds else "")

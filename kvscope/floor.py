@@ -1,0 +1,80 @@
+"""The least time a decode step can take: bytes it must read over the memory's bandwidth, and its arithmetic.
+
+    weights   max(bytes of weights / bandwidth, 2 · active parameters · tokens / peak FLOP/s)
+    KV        max(requests · bytes one request reads / bandwidth, attention's operations / peak FLOP/s)
+    index     requests · bytes of index keys / bandwidth
+
+Kernels run one after another, so the parts add up. Requests that share a prefix may read its blocks once or each for
+itself: KV is a span, from each resident token once to each request its own. The result is a bound, not a prediction:
+62 public measurements lie at 23 to 88 % of it. Communication between ranks, launches and the host are not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvscope.devices import Device
+from kvscope.plan import Geometry
+from kvscope.plan.forms import KvForms
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Seconds that one decode step takes at least, by part; ``flops_s`` is its arithmetic alone, at peak."""
+
+    weights_s: float
+    kv_s: tuple[float, float]
+    index_s: float
+    flops_s: float
+
+    @property
+    def least_s(self) -> float:
+        """All parts, every resident token read once."""
+        return self.weights_s + self.kv_s[0] + self.index_s
+
+    @property
+    def most_s(self) -> float:
+        """All parts, every request reading its own context."""
+        return self.weights_s + self.kv_s[1] + self.index_s
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one step computes: ``requests`` of ``context`` tokens each, ``tokens`` in all (more with drafts to check).
+
+    ``resident``: tokens the pool holds for them, shared ones once; None where nobody tells.
+    """
+
+    requests: float
+    context: float
+    resident: float | None = None
+    tokens: float | None = None
+
+    @property
+    def sharing(self) -> float:
+        """How often a resident token counts among the contexts: 1 where nothing is shared."""
+        held = self.requests * self.context
+        return max(1.0, held / self.resident) if self.resident else 1.0
+
+
+def step_floor(
+    model: Geometry, load: Load, device: Device, forms: KvForms | None = None, tp: int = 1, weights_read: float = 0.0
+) -> Floor:
+    """Return the bound of one step on ``tp`` such devices; ``weights_read`` bytes overrule the model's, over all ranks.
+
+    Without weights in the config (and none given) their part is 0, and the bound holds all the more.
+    """
+    forms, context = forms or model.forms(), max(1, round(load.context))
+    tokens = load.requests if load.tokens is None else load.tokens
+    one, peak = model.read(context, forms, tp), device.flops(16) * tp
+    read = weights_read or (model.weights.read_bytes(tokens) if model.weights else 0.0)
+    operations = 2.0 * model.weights.active_parameters * tokens if model.weights else 0.0
+    # What attends more than one token of a request reads its context once.
+    attention_s = tokens * model.attention_flops(context) / peak
+    kv_s = load.requests * (one.kv_bytes + one.state_bytes) / device.bandwidth
+    return Floor(
+        weights_s=max(read / tp / device.bandwidth, operations / peak),
+        kv_s=(max(kv_s / load.sharing, attention_s), max(kv_s, attention_s)),
+        index_s=load.requests * one.index_bytes / device.bandwidth,
+        flops_s=operations / peak + attention_s,
+    )

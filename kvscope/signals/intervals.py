@@ -1,0 +1,150 @@
+"""A segment between every two of its samples: what gauges said at both ends, and by how much counters grew between.
+
+Rates and shares of a whole segment hide what happened when; the account of what limits an engine needs each stretch for
+itself. At most ``MOST`` stretches: a long segment is looked at more coarsely, never in part.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+from kvscope.signals import batches as bm
+from kvscope.signals.raw import MIN_SAMPLES, Counter, absent, count_text
+from kvscope.signals.reading import Missing
+from kvscope.signals.remedies import remedy
+from kvscope.signals.window import WATCH_LONGER, Window
+from probes.catalog import metric_of
+
+MOST = 600
+_CLOCKS = ("sched.running", "batch.steps", "tokens.generated", "time.step", "latency.itl.count")
+"""Whose sampling times cut the segment: the first that is there."""
+_GAP_S, _GAP_FACTOR = 5.0, 5.0
+"""A stretch this long, and so many times the usual, was not watched."""
+
+
+class Intervals:
+    """``times``: n + 1 of them; gauges have n + 1 values, counters n increases. Asked once each, then remembered."""
+
+    def __init__(self, window: Window, times: Sequence[float]) -> None:
+        self.window = window
+        self.times = times
+        lengths = [after - before for before, after in pairwise(times)]
+        usual = median(lengths)
+        self.lengths = [0.0 if dt > _GAP_S and dt > _GAP_FACTOR * usual else dt for dt in lengths]
+        """Seconds of each stretch; 0 where the engine was not watched."""
+        self._gauges: dict[str, list[float] | None] = {}
+        self._grown: dict[str, list[float] | None] = {}
+        self._totals: dict[str, float | None] = {}
+
+    @property
+    def watched_s(self) -> float:
+        """Seconds that were watched, gaps left out."""
+        return sum(self.lengths)
+
+    def weights(self) -> list[float]:
+        """Seconds that each sample stands for: half of the stretches beside it."""
+        lengths = [0.0, *self.lengths, 0.0]
+        return [(before + after) / 2 for before, after in pairwise(lengths)]
+
+    def gauge(self, metric: str) -> list[float] | None:
+        """Return a gauge at each time (labels summed; averaged where it is a ratio), or None when nobody reports it."""
+        if metric not in self._gauges:
+            self._gauges[metric] = self._gauge(metric)
+        return self._gauges[metric]
+
+    def grown(self, metric: str) -> list[float] | None:
+        """Return a counter's increase in each stretch, or None when nobody reports it."""
+        if metric not in self._grown:
+            counter = self.window.counter(metric)
+            self._grown[metric] = None if isinstance(counter, Missing) else self._increases(counter)
+        return self._grown[metric]
+
+    def total(self, metric: str) -> float | None:
+        """Return a counter's increase over the whole segment."""
+        if metric not in self._totals:
+            grown = self.grown(metric)
+            self._totals[metric] = None if grown is None else sum(grown)
+        return self._totals[metric]
+
+    def sum_of(self, metric: str) -> float | None:
+        """Return the sum of an observation over the requests that reported one: a histogram's, or of each value."""
+        from_page = self.total(f"{metric}.sum")
+        if from_page is not None:
+            return from_page
+        return sum(self._observed(metric)) if self.window.store.keys(metric) else None
+
+    def count_of(self, metric: str) -> float | None:
+        """Return how many values an observation had in the segment."""
+        from_page = self.total(f"{metric}.count")
+        if from_page is not None:
+            return from_page
+        return float(len(self._observed(metric))) if self.window.store.keys(metric) else None
+
+    def mean_of(self, metric: str) -> float | None:
+        """Return the mean of an observation, or None where there was none."""
+        total, count = self.sum_of(metric), self.count_of(metric)
+        return total / count if total is not None and count else None
+
+    def _observed(self, metric: str) -> list[float]:
+        return [value for _, values in self.window.slices(metric).values() for value in values]
+
+    def _gauge(self, metric: str) -> list[float] | None:
+        slices = list(self.window.slices(metric).values())
+        if not slices:
+            return None
+        columns = [_held(times, values, self.times) for times, values in slices]
+        line = metric_of(metric)
+        share = 1 / len(columns) if line and line.unit == "ratio" else 1.0
+        return list(columns[0]) if len(columns) == 1 else [share * sum(row) for row in zip(*columns, strict=True)]
+
+    def _increases(self, counter: Counter) -> list[float]:
+        found = [0.0] * len(self.lengths)
+        for times, values, sign in counter.parts:
+            levels = values if _same(times, self.times) else [bm.at(times, values, t) for t in self.times]
+            for index, (before, after) in enumerate(pairwise(levels)):
+                found[index] += sign * (after - before)
+        return found
+
+
+def intervals_of(window: Window) -> Intervals | Missing:
+    """Return the stretches of a segment, made once until the store changes; Missing where it has too few samples."""
+    key = ("intervals", window.segment.name, window.segment.start_s, window.segment.end_s)
+    memo = window.store.memo()
+    known = memo.get(key)
+    if not isinstance(known, Intervals | Missing):
+        known = memo[key] = _cut(window)
+    return known
+
+
+def _cut(window: Window) -> Intervals | Missing:
+    times: Sequence[float] = ()
+    for metric in _CLOCKS:
+        slices = window.slices(metric)
+        if slices:
+            times = max((taken for taken, _ in slices.values()), key=len)
+            break
+    else:
+        known = next((metric for metric in _CLOCKS if window.store.keys(metric)), None)
+        if known:
+            return absent(known, window.store)
+        return Missing("no source reports requests, steps or tokens over time", remedy("sched.running", window.store))
+    if len(times) < MIN_SAMPLES or times[-1] <= times[0]:
+        return Missing(f"{metric}: {count_text(len(times))}, too few to tell one moment from the next", WATCH_LONGER)
+    if len(times) > MOST:
+        step = -(-len(times) // MOST)
+        times = [*times[:-1:step], times[-1]]
+    return Intervals(window, times)
+
+
+def _held(times: Sequence[float], values: Sequence[float], cuts: Sequence[float]) -> Sequence[float]:
+    """Return the newest value at each of ``cuts``; before the first sample, the first."""
+    if _same(times, cuts):
+        return values
+    return [values[max(0, bisect_right(times, t) - 1)] for t in cuts]
+
+
+def _same(times: Sequence[float], cuts: Sequence[float]) -> bool:
+    return len(times) == len(cuts) and times[0] == cuts[0] and times[-1] == cuts[-1]

@@ -1,0 +1,340 @@
+"""What stops more requests from running: of the watched time, the part that each limit held.
+
+Time is counted, not requests: at any moment the scheduler either holds a request back or it does not. Engines that
+count the steps in which they held one back are taken at their word; for the others the reason is inferred from what a
+scheduler can do. A request waits at the end of a step only when that step could not take it in, so:
+
+- where preemption goes on, or what is free when the pool is fullest is less than the next prompt, the pool stops it;
+- else where steps are full of prompt tokens and the number that run varies, each step's token budget does;
+- else the cap does: no other reason is left. Where the cap is known, it must be reached.
+
+Gauges stand still in a long step: each stretch of ``CHUNK_S`` is judged by the fullest it shows, and by Little's law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kvscope.signals.intervals import Intervals, intervals_of
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.registry import signal
+from kvscope.signals.steps import prompt_tokens, running_of, step_times, steps_of, waiting_of
+from kvscope.signals.window import Window
+from probes.sample import Labels
+
+PARTS = ("idle", "demand", "cap", "pool", "token_budget", "deferred", "rejected", "unknown")
+CHUNK_S = 10.0
+"""Long enough for a gauge to move through several long steps, short enough to see a limit come and go."""
+FULL = 0.9
+"""Usage from which a pool counts as full where nobody says how long prompts are."""
+HALF = 0.5
+"""Below it the pool stops nobody, however many requests it would hold if they shared nothing."""
+AT_CAP = 0.8
+"""Running over what may run from which the cap is reached: a gauge is read after a step, without those it ended."""
+EXACT = 0.9
+"""Share of the moments with a queue in which exactly the most ran: then it is a cap, however full the steps are."""
+FULL_STEP = 256
+"""Prompt tokens per step from which steps may be full: half of the least budget (512) that engines are run with."""
+HALF_BUDGET = 0.5
+"""Mean fill of steps from which their budget holds others back, where the budget is known."""
+WAITS = 0.5
+COUNTED = {
+    "pool": "sched.kv_bound_steps",
+    "cap": "sched.cap_bound_steps",
+    "deferred": "sched.deferred_steps",
+    "token_budget": "sched.budget_bound_steps",
+}
+"""Parts that some engines count in steps, in the order in which one step counts for one of them."""
+_ONE_REASON = {"llama.cpp": "cap"}
+"""Engines whose queue has one reason by construction: llama.cpp defers a request only while no slot is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Shares of the watched time (they add up to 1) and how they are known: ``counted`` or ``inferred``."""
+
+    shares: dict[str, float]
+    known: str
+    watched_s: float
+    cap: float | None = None
+    """The most that may run: as configured, else where the plateau lay while the cap held."""
+    fits: float | None = None
+    """Mean requests the pool holds if they share nothing."""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def admission(window: Window) -> Admission | Missing:
+    """Account for the segment's time; Missing where nobody reports requests."""
+    cut = intervals_of(window)
+    if isinstance(cut, Missing):
+        return cut
+    running = running_of(cut)
+    counted = _counted(cut)
+    if counted is None and running is None:
+        return window_absent(window)
+    seconds = counted if counted is not None else _inferred(cut, running or [])
+    whole = sum(seconds.values())
+    if whole <= 0:
+        return Missing("the engine was not watched in this segment", "watch for longer")
+    shares = {part: seconds.get(part, 0.0) / whole for part in PARTS}
+    known = "inferred" if counted is None else "counted"
+    return Admission(shares, known, whole, _cap(cut, running, seconds["cap"] > 0), fits(cut), seconds)
+
+
+def window_absent(window: Window) -> Missing:
+    """Say that nobody reports running requests, with what would."""
+    gauge = window.gauge("sched.running")
+    return gauge if isinstance(gauge, Missing) else Missing("too few samples of running requests", "watch for longer")
+
+
+def _counted(cut: Intervals) -> dict[str, float] | None:
+    """Return seconds by the steps an engine counts itself; None where it counts none or does not tell its time."""
+    steps, busy = cut.grown("batch.steps"), cut.grown("time.step")
+    columns = {part: cut.grown(metric) for part, metric in COUNTED.items()}
+    if steps is None or busy is None or columns["cap"] is None or columns["pool"] is None:
+        return None
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for index, dt in enumerate(cut.lengths):
+        working = min(dt, busy[index])
+        seconds["idle"] += dt - working
+        left = 1.0
+        for part, column in columns.items():
+            share = min(left, column[index] / steps[index]) if column is not None and steps[index] else 0.0
+            seconds[part] += share * working
+            left -= share
+        seconds["demand"] += left * working
+    return seconds
+
+
+def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
+    waiting, deferred = waiting_of(cut), cut.gauge("sched.deferred")
+    weights, busy = cut.weights(), busy_shares(cut, running)
+    seconds = dict.fromkeys(PARTS, 0.0)
+    for chunk in _chunks(cut):
+        blocked = open_s = idle = put_off = 0.0
+        held = []
+        for k in chunk:
+            if waiting[k] < WAITS:
+                open_s += weights[k] * busy[k]
+                idle += weights[k] * (1 - busy[k])
+            elif deferred is not None and deferred[k] >= waiting[k]:
+                put_off += weights[k]
+            else:
+                blocked += weights[k]
+                held.append(k)
+        turned_away = _turned_away(cut, chunk)
+        for part, share in _reasons(cut, running, chunk, held).items() if held else ():
+            seconds[part] += (1 - turned_away) * share * blocked
+        seconds["rejected"] += turned_away * (blocked + open_s + put_off)
+        seconds["deferred"] += (1 - turned_away) * put_off
+        seconds["demand"] += (1 - turned_away) * open_s
+        seconds["idle"] += idle
+    return seconds
+
+
+def busy_shares(cut: Intervals, running: Sequence[float]) -> list[float]:
+    """Return the share of time in which something ran, at each sample: by the gauge, else by the steps counted."""
+    steps = cut.grown("batch.steps") or cut.grown("tokens.generated") or [0.0] * len(cut.lengths)
+    timed = step_times(cut)
+    step_s = timed.token_s if timed else 0.0
+    found = [
+        min(1.0, n * step_s / dt) if dt and step_s else 0.5 * bool(n) for n, dt in zip(steps, cut.lengths, strict=True)
+    ]
+    sides = [found[0], *found, found[-1]]
+    return [1.0 if n > 0 else (sides[k] + sides[k + 1]) / 2 for k, n in enumerate(running)]
+
+
+def _chunks(cut: Intervals) -> list[range]:
+    """Cut the samples into stretches of about ``CHUNK_S``, at least three samples each."""
+    found, first = [], 0
+    for k, t in enumerate(cut.times):
+        if t - cut.times[first] >= CHUNK_S and k - first >= 3:
+            found.append(range(first, k))
+            first = k
+    last = range(first, len(cut.times))
+    if found and len(last) < 3:
+        return [*found[:-1], range(found[-1].start, last.stop)]
+    return [*found, last]
+
+
+def _between(chunk: range, cut: Intervals) -> range:
+    """Return the stretches from before the first sample of a chunk to behind its last."""
+    return range(max(0, chunk.start - 1), min(len(cut.lengths), chunk.stop))
+
+
+def _grew(cut: Intervals, metric: str, chunk: range) -> float:
+    grown = cut.grown(metric)
+    return sum(grown[i] for i in _between(chunk, cut)) if grown is not None else 0.0
+
+
+def _turned_away(cut: Intervals, chunk: range) -> float:
+    """Return rejected requests per admitted one, at most 1: from then on the door is what stops most."""
+    rejected = _grew(cut, "sched.rejections", chunk)
+    if not rejected:
+        return 0.0
+    admitted = max(_grew(cut, "latency.ttft.count", chunk), _grew(cut, "requests.finished", chunk))
+    return min(1.0, rejected / admitted) if admitted else 1.0
+
+
+def _reasons(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> dict[str, float]:
+    """Share out the time in which requests were held back: one reason a chunk, but for prompts of mixed length."""
+    engine = next((dict(labels).get("engine", "") for labels in cut.window.store.keys("engine.info")), "")
+    if engine in _ONE_REASON:
+        return {_ONE_REASON[engine]: 1.0}
+    pool = _pool(cut, running, chunk)
+    return {"pool": pool, _other(cut, running, chunk, held): 1 - pool}
+
+
+def _pool(cut: Intervals, running: Sequence[float], chunk: range) -> float:
+    """Return the share of those waiting that the pool has no room for."""
+    if _grew(cut, "sched.preemptions", chunk):
+        return 1.0
+    around = range(max(0, chunk.start - 1), min(len(cut.times), chunk.stop + 1))
+    usage = cut.gauge("kv.usage_ratio") or _booked(cut)
+    if usage is None:
+        return 0.0
+    fullest, capacity, holds = max(usage[k] for k in around), cut.window.setting("kv.capacity_tokens"), fits(cut)
+    if fullest >= HALF and holds is not None:
+        ran = max(max(running[k] for k in around), running_by_little(cut) or 0.0)
+        if ran > holds - 1:
+            return 1.0
+    if isinstance(capacity, Missing) or holds is None:
+        return float(fullest >= FULL)
+    return longer_than(cut, (1 - fullest) * capacity)
+
+
+def _booked(cut: Intervals) -> list[float] | None:
+    """Return the share of the pool that is booked for the batch at worst, where an engine admits by that."""
+    booked, capacity = cut.gauge("kv.budget_tokens"), cut.window.setting("kv.capacity_tokens")
+    if booked is None or isinstance(capacity, Missing) or capacity <= 0:
+        return None
+    return [min(1.0, tokens / capacity) for tokens in booked]
+
+
+def _other(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> str:
+    """Return why room in the pool is not used: the cap, the token budget, or nobody can tell."""
+    most = max(running[k] for k in chunk)
+    cap, full = cut.window.setting("sched.max_running"), _full_steps(cut, chunk)
+    if not isinstance(cap, Missing) and cap > 0:
+        return "cap" if most >= AT_CAP * cap else "token_budget" if full else "unknown"
+    if most < 1:
+        return "token_budget" if full else "unknown"
+    if full and sum(running[k] >= most for k in held) < EXACT * len(held):
+        return "token_budget"
+    # Room in the pool and in the steps: only a cap is left, though nobody says how high it is.
+    return "cap" if full or cut.gauge("kv.usage_ratio") is not None else "unknown"
+
+
+def _full_steps(cut: Intervals, chunk: range) -> bool:
+    """Whether steps had so many prompt tokens in them that there was no room for those of others."""
+    prompts, steps = prompt_tokens(cut), steps_of(cut)
+    if prompts is None or steps is None:
+        return False
+    stretches = _between(chunk, cut)
+    made = sum(steps[i] for i in stretches)
+    mean = sum(prompts[i] for i in stretches) / made if made else 0.0
+    budget = cut.window.setting("config.max_batched_tokens")
+    return mean >= (FULL_STEP if isinstance(budget, Missing) or budget <= 0 else HALF_BUDGET * budget)
+
+
+def _cap(cut: Intervals, running: Sequence[float] | None, held: bool) -> float | None:
+    cap = cut.window.setting("sched.max_running")
+    if not isinstance(cap, Missing) and cap > 0:
+        return cap
+    waiting = cut.gauge("sched.waiting")
+    if running is None or waiting is None or not held:
+        return None
+    return max((n for n, others in zip(running, waiting, strict=True) if others >= WAITS), default=None)
+
+
+def running_by_little(cut: Intervals) -> float | None:
+    """Return requests running on average while any did, from their times: a gauge stands still in a long step."""
+    spent = [cut.sum_of(metric) for metric in ("latency.prefill_time", "latency.decode_time")]
+    running = cut.gauge("sched.running")
+    if running is None or None in spent:
+        return None
+    busy_s = sum(weight for weight, n in zip(cut.weights(), running, strict=True) if n > 0)
+    return sum(one for one in spent if one is not None) / busy_s if busy_s else None
+
+
+def fits(cut: Intervals) -> float | None:
+    """Return how many requests the pool holds on average: its tokens over a mean prompt and half a mean answer."""
+    capacity, prompt = cut.window.setting("kv.capacity_tokens"), cut.mean_of("request.tokens_in")
+    if isinstance(capacity, Missing) or not prompt:
+        return None
+    return capacity / (prompt + (cut.mean_of("request.tokens_out") or 0.0) / 2)
+
+
+def longer_than(cut: Intervals, free: float) -> float:
+    """Return the share of prompts that need more than ``free`` tokens, weighted by length: long ones block longer."""
+    lengths = _lengths(cut)
+    whole = sum(weight * (low + high) / 2 for low, high, weight in lengths)
+    if whole <= 0:
+        return 0.0
+    over = sum(
+        weight * (low + high) / 2 * min(1.0, max(0.0, (high - free) / (high - low or 1.0)))
+        for low, high, weight in lengths
+    )
+    return over / whole
+
+
+def _lengths(cut: Intervals) -> list[tuple[float, float, float]]:
+    """Return (shortest, longest, prompts): the page's buckets, narrowed to the mean where one holds them all."""
+    metric = "request.tokens_in"
+    seen = [value for _, values in cut.window.slices(metric).values() for value in values]
+    if seen:
+        return [(value, value, 1.0) for value in seen]
+    totals: dict[float, float] = {}
+    for labels in cut.window.store.keys(f"{metric}.bucket"):
+        bound = _bound(labels)
+        grown = cut.window.increase_of(f"{metric}.bucket", **dict(labels))
+        totals[bound] = totals.get(bound, 0.0) + (0.0 if isinstance(grown, Missing) else grown)
+    found, low, below = [], 0.0, 0.0
+    for bound in sorted(totals):
+        count = max(0.0, totals[bound] - below)
+        if count:
+            found.append((low, bound if math.isfinite(bound) else 2 * low, count))
+        below, low = max(below, totals[bound]), bound
+    mean, whole = cut.mean_of(metric), sum(count for _, _, count in found)
+    if mean and (not found or max(count for _, _, count in found) >= FULL * whole):
+        return [(mean, mean, 1.0)]
+    return found
+
+
+def _bound(labels: Labels) -> float:
+    text = dict(labels).get("le", "+Inf")
+    return math.inf if text in ("+Inf", "inf", "") else float(text)
+
+
+_NEEDS = ("sched.running", "sched.waiting", "kv.usage_ratio", "sched.max_running", *COUNTED.values())
+_SAYS = {
+    "idle": "nothing ran and nothing waited",
+    "demand": "some ran and none waited: clients sent no more",
+    "cap": "requests waited while as many ran as may run",
+    "pool": "requests waited for KV blocks",
+    "token_budget": "requests waited because prompts used up the tokens a step may compute",
+    "deferred": "requests waited only for reasons other than capacity",
+    "rejected": "requests were turned away at the door",
+    "unknown": "requests waited and nobody tells for what",
+}
+
+
+def _share(part: str) -> Callable[[Window], Reading | Missing]:
+    def formula(window: Window) -> Reading | Missing:
+        found = admission(window)
+        if isinstance(found, Missing):
+            return found
+        how = (
+            "measured: steps counted by the engine" if found.known == "counted" else "inferred: queue, pool and plateau"
+        )
+        return Reading(found.shares[part], 0.0, "ratio", how)
+
+    return formula
+
+
+for _part, _what in _SAYS.items():
+    signal(f"limit_{_part}_share", unit="ratio", needs=_NEEDS, help=f"Share of the time in which {_what}.")(
+        _share(_part)
+    )

@@ -1,0 +1,194 @@
+"""What a decode step takes by itself, and what prompts between tokens and stalls add: read from gaps between tokens.
+
+A prompt is counted when its last chunk is done, so the chunks lie in the stretches before: a stretch tells a pure step
+when no prompt was counted in it nor in the next one. The three parts add up to the mean gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kvscope.signals.intervals import Intervals, intervals_of
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.registry import signal
+from kvscope.signals.window import WATCH_LONGER, Window
+
+ALONE = 0.02
+"""Prompt tokens per generated token below which a stretch counts as free of prompts: far below one real prompt."""
+ENOUGH = 0.15
+"""Share of the gaps that pure stretches must hold to be believed; else the pure step is fitted."""
+_NEEDS = ("latency.itl", "tokens.generated", "batch.steps", "batch.tokens_per_step", "tokens.prefilled")
+_NO_GAPS = Missing("no gap between tokens was counted in this segment", "send the engine some work")
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds of a token: ``pure_s`` + ``between_s`` + ``stalls_s`` = ``token_s``; ``batch`` tokens a step decodes."""
+
+    token_s: float
+    pure_s: float
+    between_s: float
+    stalls_s: float
+    batch: float | None
+    fitted: bool
+    gaps: float
+
+
+def prompt_tokens(cut: Intervals) -> list[float] | None:
+    """Return the prompt tokens computed in each stretch: scheduled ones, else those counted as computed.
+
+    A step's tokens are the ones it decodes and the prompt's; a prompt's first output token comes out of its prefill.
+    """
+    scheduled, generated = cut.grown("batch.tokens_per_step.sum"), cut.grown("tokens.generated")
+    if scheduled is not None and generated is not None:
+        firsts = cut.grown("latency.ttft.count") or [0.0] * len(scheduled)
+        rows = zip(scheduled, generated, firsts, strict=True)
+        return [max(0.0, tokens - made + first) for tokens, made, first in rows]
+    computed = cut.grown("tokens.prefilled")
+    if computed is not None:
+        return computed
+    prompt, hits = cut.grown("tokens.prompt"), cut.grown("prefix.hits")
+    if prompt is None or hits is None:
+        return prompt
+    return [max(0.0, all_ - found) for all_, found in zip(prompt, hits, strict=True)]
+
+
+def steps_of(cut: Intervals) -> list[float] | None:
+    """Return the steps made in each stretch: counted, else the tokens generated over the requests that ran."""
+    counted, generated, running = cut.grown("batch.steps"), cut.grown("tokens.generated"), running_of(cut)
+    if counted is not None or generated is None or running is None:
+        return counted
+    return [made / max(1.0, (running[i] + running[i + 1]) / 2) for i, made in enumerate(generated)]
+
+
+def step_times(cut: Intervals) -> StepTimes | None:
+    """Split the mean gap between tokens; None where no gap was counted."""
+    sums, counts = cut.grown("latency.itl.sum"), cut.grown("latency.itl.count")
+    if sums is None or counts is None or sum(counts) <= 0:
+        return None
+    prompts, generated = prompt_tokens(cut), cut.grown("tokens.generated")
+    if prompts is None or generated is None:
+        mean = sum(sums) / sum(counts)
+        return StepTimes(mean, mean, 0.0, 0.0, None, True, sum(counts))
+    alone = [prompt <= ALONE * made for prompt, made in zip(prompts, generated, strict=True)]
+    rows = [
+        (counts[i], sums[i] / counts[i], prompts[i], alone[i] and (i + 1 == len(alone) or alone[i + 1]), i)
+        for i in range(len(counts))
+        if counts[i] > 0 and cut.lengths[i] > 0
+    ]
+    gaps = sum(row[0] for row in rows)
+    if gaps <= 0:
+        return None
+    mean = sum(row[0] * row[1] for row in rows) / gaps
+    pure = [row for row in rows if row[3]]
+    if sum(row[0] for row in pure) >= ENOUGH * gaps:
+        step_s = middle([(row[0], row[1]) for row in pure])
+        between = max(0.0, sum(row[0] * (row[1] - step_s) for row in rows if not row[3]) / gaps)
+        stalls = max(0.0, sum(row[0] * (row[1] - step_s) for row in pure) / gaps)
+        batch = _batch(cut, [row[4] for row in pure])
+        return StepTimes(mean, max(0.0, mean - between - stalls), between, stalls, batch, False, gaps)
+    step_s = min(mean, _fitted(cut, rows), _least_loaded(cut, rows))
+    return StepTimes(mean, step_s, mean - step_s, 0.0, _batch(cut, [row[4] for row in rows]), True, gaps)
+
+
+def running_of(cut: Intervals) -> Sequence[float] | None:
+    """Return the requests that run; a front end that tells no queue counts those beyond what may run, too."""
+    running, cap = cut.gauge("sched.running"), cut.window.setting("sched.max_running")
+    if running is None or cut.gauge("sched.waiting") is not None or isinstance(cap, Missing) or cap <= 0:
+        return running
+    return [min(cap, n) for n in running]
+
+
+def waiting_of(cut: Intervals) -> Sequence[float]:
+    """Return how many wait; where a front end counts all in flight as running, those beyond what may run."""
+    waiting, running = cut.gauge("sched.waiting"), cut.gauge("sched.running")
+    if waiting is not None:
+        return waiting
+    if running is None:
+        return [0.0] * len(cut.times)
+    return [n - kept for n, kept in zip(running, running_of(cut) or running, strict=True)]
+
+
+def middle(rows: Sequence[tuple[float, float]]) -> float:
+    """Return the median of (weight, value) rows."""
+    half, seen = sum(weight for weight, _ in rows) / 2, 0.0
+    ordered = sorted(rows, key=lambda row: row[1])
+    for weight, value in ordered:
+        seen += weight
+        if seen >= half:
+            return value
+    return ordered[-1][1]
+
+
+def _batch(cut: Intervals, chosen: Sequence[int]) -> float | None:
+    """Return the tokens a step generates in the chosen stretches: counted, not the gauge of running requests."""
+    generated, steps = cut.grown("tokens.generated"), cut.grown("batch.steps")
+    if generated is None or steps is None:
+        running = running_of(cut)
+        return None if running is None else sum(running[i] for i in chosen) / len(chosen)
+    taken = sum(steps[i] for i in chosen)
+    return sum(generated[i] for i in chosen) / taken if taken else None
+
+
+_Row = tuple[float, float, float, bool, int]
+"""Gaps, their mean, prompt tokens, whether it is pure, which stretch."""
+
+
+def _fitted(cut: Intervals, rows: Sequence[_Row]) -> float:
+    """Return the gap at no prompt tokens: a straight line over prompt tokens per step, never below the least gap."""
+    load = _loads(cut)
+    points = [(n, gap, load[i]) for n, gap, _, _, i in rows]
+    total = sum(n for n, _, _ in points)
+    mean_gap = sum(n * gap for n, gap, _ in points) / total
+    mean_load = sum(n * x for n, _, x in points) / total
+    spread = sum(n * (x - mean_load) ** 2 for n, _, x in points)
+    if spread <= 0:
+        return mean_gap
+    slope = sum(n * (gap - mean_gap) * (x - mean_load) for n, gap, x in points) / spread
+    return max(min(gap for _, gap, _ in points), mean_gap - max(0.0, slope) * mean_load)
+
+
+def _least_loaded(cut: Intervals, rows: Sequence[_Row]) -> float:
+    """Return the median gap of the stretches with the least prompt tokens a step, in them and in the next one."""
+    load = [*_loads(cut), 0.0]
+    ordered = sorted(rows, key=lambda row: max(load[row[4]], load[row[4] + 1]))
+    room = ENOUGH * sum(row[0] for row in rows)
+    chosen: list[tuple[float, float]] = []
+    for n, gap, _, _, _ in ordered:
+        chosen.append((n, gap))
+        room -= n
+        if room <= 0:
+            break
+    return middle(chosen)
+
+
+def _loads(cut: Intervals) -> list[float]:
+    """Return prompt tokens per step of each stretch."""
+    prompts, steps = prompt_tokens(cut) or [0.0] * len(cut.lengths), cut.grown("batch.steps")
+    return [prompt / max(1.0, steps[i] if steps else 1.0) for i, prompt in enumerate(prompts)]
+
+
+def _signal(read: Callable[[StepTimes], float]) -> Callable[[Window], Reading | Missing]:
+    def formula(window: Window) -> Reading | Missing:
+        cut = intervals_of(window)
+        if isinstance(cut, Missing):
+            return cut
+        found = step_times(cut)
+        if found is None:
+            counter = window.counter("latency.itl.count")
+            return counter if isinstance(counter, Missing) else _NO_GAPS
+        if found.gaps < 2:
+            return Missing("fewer than two gaps between tokens in this segment", WATCH_LONGER)
+        how = "inferred: fitted over prompt tokens" if found.fitted else "inferred: stretches without a prompt"
+        return Reading(read(found), 0.0, "s", how, len(cut.lengths), round(found.gaps))
+
+    return formula
+
+
+for _name, _help, _read in (
+    ("step_pure_s", "A decode step with no prompt beside it.", lambda found: found.pure_s),
+    ("prefill_between_tokens_s", "What prompts add to the mean gap between tokens.", lambda found: found.between_s),
+    ("stall_s", "What steps without a prompt take beyond the usual, on average.", lambda found: found.stalls_s),
+):
+    signal(_name, unit="s", needs=_NEEDS, help=_help)(_signal(_read))

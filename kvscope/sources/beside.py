@@ -1,0 +1,97 @@
+"""What is known besides a target: a log of the same engine, and settings that a person or a file gave.
+
+The target's own word counts where both say a metric; a person's word counts before every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kvscope.sources._base import Description, Poll, Source
+from kvscope.sources.logs.source import LACKING
+from kvscope.sources.settings import Settings
+from probes.sample import Labels, Sample
+
+_SETTINGS = ("config.", "events.")
+_EARLIER_S = 60.0
+
+
+class WithLog:
+    """A target and the log of the same run as one: the log adds what the target does not tell."""
+
+    def __init__(self, target: Source, log: Source) -> None:
+        self._target, self._log = target, log
+        self._told: set[str] = set()
+        self._begins: float | None = None
+
+    def describe(self) -> Description:
+        about, beside = self._target.describe(), self._log.describe()
+        note = f"{about.note}; with {beside.target}" if about.note else f"with {beside.target}"
+        tags = {**beside.tags, **about.tags}
+        # A page tells its version by its names, as a bracket; the log says it.
+        if beside.version:
+            tags["version"] = beside.version
+        return replace(about, version=tags.get("version", ""), tags=tags, note=note)
+
+    def poll(self) -> Poll:
+        first = self._target.poll()
+        second = self._log.poll()
+        self._told.update(sample.metric for sample in first.samples)
+        if self._begins is None and first.samples:
+            self._begins = first.samples[0].t
+        added = self._added(second.samples)
+        samples = sorted([*first.samples, *added], key=lambda sample: sample.t)
+        notices = [notice for notice in second.notices if LACKING not in notice]
+        return Poll(samples, first.marks, (*first.notices, *notices), first.ended, first.more)
+
+    def close(self) -> None:
+        self._target.close()
+        self._log.close()
+
+    def _added(self, samples: Iterable[Sample]) -> list[Sample]:
+        """Return what only the log says; of what it said long before, settings and counts as they stood."""
+        begins = self._begins
+        found: list[Sample] = []
+        standing: dict[tuple[str, Labels], Sample] = {}
+        for sample in samples:
+            if sample.metric in self._told and not sample.metric.startswith(_SETTINGS):
+                continue
+            if begins is None or sample.t >= begins - _EARLIER_S:
+                found.append(sample)
+            elif sample.metric.startswith(_SETTINGS):
+                standing[sample.metric, sample.labels] = sample._replace(t=begins)
+        return [*standing.values(), *found]
+
+
+class Told:
+    """A target of which a person (or a model's config.json) said something: it stands from the first sample on."""
+
+    def __init__(self, target: Source, settings: Settings) -> None:
+        self._target, self._settings = target, settings
+        self._surer = {metric for metric, source in settings.sources().items() if source == "person"}
+        self._fresh = True
+
+    def describe(self) -> Description:
+        about = self._target.describe()
+        return replace(about, tags={**about.tags, **self._settings.tags()})
+
+    def poll(self) -> Poll:
+        poll = self._target.poll()
+        samples = [one for one in poll.samples if one.metric not in self._surer]
+        if self._fresh and poll.samples:
+            self._fresh = False
+            told = list(self._settings.samples(poll.samples[0].t, again=True))
+            have = {one.metric for one in samples} - {"config.said"}
+            samples = [*(one for one in told if one.metric not in have), *samples]
+        return replace(poll, samples=samples)
+
+    def close(self) -> None:
+        self._target.close()
+
+
+def beside(target: Source, logs: Sequence[Source] = (), settings: Settings | None = None) -> Source:
+    """Return a target with everything that is known besides it."""
+    for log in logs:
+        target = WithLog(target, log)
+    return Told(target, settings) if settings is not None and settings.values() else target

@@ -1,0 +1,131 @@
+"""What held requests back is read from a page of a simulated scheduler whose reasons are known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kvscope import signals
+from kvscope.account import account
+from kvscope.signals.limits import PARTS
+from kvscope.signals.reading import Missing, Reading
+from kvscope.store import Segment, Store
+from probes.sample import Sample
+from tests.scheduler import Run, Scenario, simulate
+
+Draw = Callable[[random.Random], Scenario]
+
+
+def demand(draw: random.Random) -> Scenario:
+    return Scenario(draw.randint(2, 24), (50, draw.choice([200, 1500])), think_s=draw.choice([0.0, 0.5]))
+
+
+def cap(draw: random.Random) -> Scenario:
+    most = draw.choice([1, 2, 4, 8, 16])
+    return Scenario(
+        most * 2 + draw.randint(1, 20), (50, draw.choice([100, 600])), cap=most, says_cap=draw.random() < 0.3
+    )
+
+
+def pool(draw: random.Random) -> Scenario:
+    prompt, holds = draw.choice([(50, 120), (400, 800), (1500, 2000)]), draw.uniform(2.5, 9)
+    return Scenario(int(holds * 3) + 2, prompt, (100, 400), pool=int(holds * (sum(prompt) / 2 + 125)))
+
+
+def token_budget(draw: random.Random) -> Scenario:
+    return Scenario(draw.randint(20, 60), (2000, 6000), (5, draw.choice([40, 150])), budget=draw.choice([512, 2048]))
+
+
+def rejected(draw: random.Random) -> Scenario:
+    return Scenario(draw.randint(20, 40), cap=draw.choice([4, 8]), most_queued=draw.choice([2, 4]))
+
+
+FAMILIES: tuple[Draw, ...] = (demand, cap, pool, token_budget, rejected)
+
+
+def filled(run: Run) -> tuple[Store, Segment]:
+    store = Store()
+    store.add(run.samples)
+    return store, store.segments[-1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_the_limit_is_what_the_scheduler_met_most_of_the_time(family: Draw, seed: int) -> None:
+    run = simulate(family(random.Random(seed)), 30, seed, warm_up_s=5.0)
+    found = account(*filled(run))
+    assert found.limit.name == run.largest()
+    assert found.limit.share == pytest.approx(max(run.truth.values()) / sum(run.truth.values()), abs=0.25)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
+def test_the_parts_of_every_level_add_up_to_one(family: Draw) -> None:
+    found = account(*filled(simulate(family(random.Random(5)), 15, 5, warm_up_s=2.0)))
+    for level, shares in found.levels.items():
+        assert shares is not None, level
+        assert sum(shares.values()) == pytest.approx(1.0, abs=1e-6)
+        assert min(shares.values()) >= 0
+        assert found.known[level] in ("counted", "inferred", "physics")
+
+
+def test_a_cap_that_is_lifted_is_no_limit_any_more_fifteen_seconds_later() -> None:
+    before, after = (simulate(Scenario(24, cap=most), 15, 1, warm_up_s=2.0) for most in (4, 64))
+    store = Store()
+    store.add(before.samples)
+    # The same counters from a fresh process: they start at zero, as after a restart with another setting.
+    store.add(Sample(one.metric, one.value, one.t + 15.0, one.labels) for one in after.samples)
+    start, end = store.span or (0.0, 0.0)
+    assert account(store, Segment("capped", start, start + 15)).limit.name == "cap"
+    assert account(store, Segment("lifted", end - 14, end + 1e-6)).limit.name == "demand"
+
+
+def test_requests_that_wait_for_a_transfer_alone_are_deferred() -> None:
+    store = Store()
+    store.add(gauges(running=4.0, waiting=6.0, deferred=6.0))
+    found = account(store, store.segments[-1])
+    assert found.limit.name == "deferred"
+    assert found.limit.share == pytest.approx(1.0)
+
+
+def test_where_some_wait_for_capacity_the_deferred_ones_are_not_the_limit() -> None:
+    store = Store()
+    store.add(gauges(running=4.0, waiting=6.0, deferred=2.0))
+    assert account(store, store.segments[-1]).limit.name == "cap"
+
+
+def test_without_a_gauge_of_requests_the_level_is_missing_with_what_would_tell_it() -> None:
+    store = Store()
+    store.add([Sample("gpu.util", 0.5, 1000.0 + t, ()) for t in range(20)])
+    found = account(store, store.segments[-1])
+    assert found.levels == dict.fromkeys(found.levels)
+    assert found.limit.name == "unknown"
+    assert {one.level for one in found.missing} == set(found.levels)
+    assert all(one.reason and one.remedy for one in found.missing)
+
+
+def test_time_that_nobody_watched_counts_for_no_limit() -> None:
+    store = Store()
+    store.add(gauges(running=4.0, waiting=6.0))
+    store.add(one._replace(t=one.t + 600) for one in gauges(running=4.0, waiting=0.0))
+    shares = account(store, store.segments[-1]).levels["admission"]
+    assert shares is not None
+    assert shares["cap"] == pytest.approx(0.5, abs=0.03)
+    assert shares["demand"] == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_is_a_signal_that_rules_can_read(part: str) -> None:
+    store, segment = filled(simulate(Scenario(12, cap=4), 15, 3, warm_up_s=2.0))
+    reading = signals.compute(f"limit_{part}_share", store, segment)
+    assert isinstance(reading, Reading)
+    shares = account(store, segment).levels["admission"]
+    assert shares is not None
+    assert reading.value == shares[part]
+    assert isinstance(signals.compute(f"limit_{part}_share", Store(), Segment("none", 0, 1)), Missing)
+
+
+def gauges(running: float, waiting: float, deferred: float = 0.0) -> list[Sample]:
+    said = {"sched.running": running, "sched.waiting": waiting, "sched.deferred": deferred, "kv.usage_ratio": 0.1}
+    return [Sample(metric, value, 1000.0 + t, ()) for t in range(30) for metric, value in said.items()]
