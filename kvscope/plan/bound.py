@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kvscope.amounts import amount
 from kvscope.devices import Device
 from kvscope.plan.engines import Ask
-from kvscope.report._words import amount
 
 MOST_REQUESTS = 1 << 20
 
