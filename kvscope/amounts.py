@@ -1,13 +1,27 @@
-"""Numbers and times as people read them; the same quantity always in the same unit within one line."""
+"""Amounts as people read them, the same quantity always in one unit within a line, and as they type them: 80GB, 32K."""
 
 from __future__ import annotations
 
 import datetime
 import math
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from kvscope.errors import UsageError
+from probes.border import EXACT, shown
+
+_T = TypeVar("_T")
 
 _BYTES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _PLAIN = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_TYPED_BYTES = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", 1)
+    for suffix, base in (("", 1000), ("B", 1000), ("iB", 1024), ("i", 1024))
+}
+_TYPED_TOKENS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 _WHOLE = 1e4
 """Below this a plain number is written out."""
 
@@ -78,3 +92,52 @@ def _digits(value: float, like: float | None = None) -> str:
 
 def _join(digits: str, name: str) -> str:
     return digits + name if name.startswith("/") else f"{digits} {name}".rstrip()
+
+
+def byte_count(text: str, option: str) -> int:
+    """Return bytes: a number with an optional suffix, decimal (GB) or binary (GiB); UsageError."""
+    return _parse(text, option, _TYPED_BYTES, "bytes, e.g. 80000000000, 80GB or 80GiB")
+
+
+def token_count(text: str, option: str) -> int:
+    """Return tokens: a whole number, K and M being 1024 and 1024 × 1024; UsageError."""
+    return _parse(text, option, _TYPED_TOKENS, "a whole number of tokens, e.g. 32768 or 32K")
+
+
+def _parse(text: str, option: str, scales: dict[str, int], expected: str) -> int:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:[eE]\d+)?)\s*([A-Za-z]*)\s*", text)
+    scale = scales.get(match[2], scales.get(match[2].upper())) if match else None
+    amount = float(match[1]) * scale if match is not None and scale is not None else 0.0
+    if not 1 <= amount <= EXACT:
+        raise UsageError(f"{option} {shown(text)}: expected {expected}")
+    return round(amount)
+
+
+def each(text: str, option: str, read: Callable[[str, str], _T]) -> tuple[_T, ...]:
+    """Return what ``read(part, option)`` makes of every part between commas; UsageError when there is none."""
+    found = tuple(read(part.strip(), option) for part in text.split(",") if part.strip())
+    if not found:
+        raise UsageError(f"{option} {shown(text)}: expected something")
+    return found
+
+
+def share(text: str, option: str) -> float:
+    """Return a share above 0 and at most 1; UsageError."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise UsageError(f"{option} {shown(text)}: expected a share, more than 0 and at most 1")
+    return found
+
+
+def whole(least: int) -> Callable[[str, str], int]:
+    """Return a reader of whole numbers from ``least`` on; it raises UsageError."""
+
+    def read(text: str, option: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= EXACT:
+            raise UsageError(f"{option} {shown(text)}: expected whole numbers from {least} on")
+        return int(text)
+
+    return read

@@ -159,7 +159,7 @@ def axes_of(options: argparse.Namespace, quick: Axes, whole: Axes) -> Axes:
     """The axes that options ask for, the others as in ``quick`` or ``whole``; UsageError."""
     from dataclasses import replace
 
-    from kvscope.commands._amounts import token_count
+    from kvscope.amounts import token_count
 
     start = quick if options.quick else whole
     changes: dict[str, Any] = {}

@@ -19,7 +19,7 @@ _WORDS = 400
 
 def told(order: Mapping[str, Any], total: int, done: int = 0) -> Iterator[dict[str, Any]]:
     """Yield each row under a bar of ``total`` parts, ``done`` of them finished before; as `rows` otherwise."""
-    from kvscope.commands._progress import Bar
+    from kvscope.progress import Bar
 
     bar = Bar(total, done)
     try:

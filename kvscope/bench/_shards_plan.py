@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kvscope.commands._amounts import token_count
+from kvscope.amounts import token_count
 from kvscope.errors import UsageError, nearest
 
 PARTITIONS = ("by_head", "contiguous", "round_robin", "by_layer")

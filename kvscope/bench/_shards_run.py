@@ -14,8 +14,8 @@ from typing import Any
 
 from kvscope.bench._shards_log import ShardsLog
 from kvscope.bench._shards_plan import ShardsPlan, Task, groups
-from kvscope.commands._progress import Line
 from kvscope.errors import SourceError, UsageError
+from kvscope.progress import Line
 
 END_S = 10.0
 

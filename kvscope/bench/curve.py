@@ -59,7 +59,7 @@ def measure(options: argparse.Namespace) -> Result:
 
 
 def _lengths(options: argparse.Namespace) -> list[int]:
-    from kvscope.commands._amounts import token_count
+    from kvscope.amounts import token_count
 
     if not options.lengths:
         return list(QUICK_LENGTHS if options.quick else LENGTHS)
@@ -97,7 +97,7 @@ def _of_engine(options: argparse.Namespace, lengths: Sequence[int]) -> Result:
     from kvscope.bench._curve_meter import Meter
     from kvscope.bench.client.http import Address
     from kvscope.bench.client.server import find_server
-    from kvscope.commands._progress import waiting
+    from kvscope.progress import waiting
     from kvscope.sources import open_target
     from kvscope.sources.builtin import BuiltinEngine, split_knobs
 
@@ -153,7 +153,7 @@ def _log(options: argparse.Namespace, lengths: Sequence[int], url: str) -> Curve
 
 
 def _hold(meter: Meter, lengths: Sequence[int], options: argparse.Namespace, what: str, log: CurveLog) -> list[Held]:
-    from kvscope.commands._progress import Line
+    from kvscope.progress import Line
 
     line, found = Line(), []
     try:
@@ -177,7 +177,7 @@ def _admissions(
     from kvscope.bench._curve_admission import admit
     from kvscope.bench.workload import lengths as mix
     from kvscope.bench.workload.prompts import make_asks
-    from kvscope.commands._progress import Line
+    from kvscope.progress import Line
     from kvscope.sources import open_target
 
     bands = mix.scaled(mix.DEFAULT, longest - TOKENS_OUT)

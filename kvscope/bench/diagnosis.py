@@ -84,8 +84,8 @@ def _words(text: str) -> tuple[str, ...]:
 def _again(runs: Sequence[Outcome], folder: Path) -> list[Outcome]:
     """Judge kept runs by the playbooks as they stand."""
     from kvscope.bench import _matrix_keep
-    from kvscope.commands._progress import Line
     from kvscope.playbook import load_all
+    from kvscope.progress import Line
 
     books, line, found = load_all(), Line(), []
     try:
@@ -104,8 +104,8 @@ def _run(
 
     from kvscope.bench import _matrix_keep, _matrix_log
     from kvscope.bench._matrix_run import run
-    from kvscope.commands._progress import Line
     from kvscope.playbook import load_all
+    from kvscope.progress import Line
 
     known = _matrix_log.read([log]) if log is not None and log.exists() else {}
     books, line, found = load_all(), Line(), []
@@ -127,9 +127,9 @@ def _run(
 def _unchanged(pairs: int, only: str) -> Result:
     """Verify changes that nobody made, on an engine with a fault: something is there to be found, and nothing done."""
     from kvscope.bench import _matrix_plan, _matrix_result, _matrix_unchanged
-    from kvscope.commands._progress import Line
     from kvscope.errors import UsageError
     from kvscope.playbook import load_all
+    from kvscope.progress import Line
 
     if pairs < 1 or "," in only:
         raise UsageError(f"--unchanged {pairs} --only {only}: expected at least one pair, and one fault")

@@ -53,8 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Time the parts alone, then their share of decode in a working engine."""
+    from kvscope.amounts import token_count
     from kvscope.bench import _index_result
-    from kvscope.commands._amounts import token_count
     from kvscope.errors import UsageError, nearest
 
     if not 0 < options.kept <= 1:
@@ -86,7 +86,7 @@ def measure(options: argparse.Namespace) -> Result:
 
 def _alone(options: argparse.Namespace, lengths: Sequence[int], clients: int) -> list[dict[str, Any]]:
     from kvscope.bench._engine_module import run_module
-    from kvscope.commands._progress import waiting
+    from kvscope.progress import waiting
 
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     words = ["--kept", str(options.kept), "--rounds", str(rounds), "--threads", str(options.threads)]
@@ -97,7 +97,7 @@ def _alone(options: argparse.Namespace, lengths: Sequence[int], clients: int) ->
 
 
 def _working(options: argparse.Namespace, lengths: Sequence[int], clients: int) -> list[Share]:
-    from kvscope.commands._progress import Line, waiting
+    from kvscope.progress import Line, waiting
     from kvscope.sources.builtin import BuiltinEngine, split_knobs
 
     longest = max(lengths) + TOKENS_OUT

@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Measure every length with every kernel."""
-    from kvscope.commands._amounts import token_count
+    from kvscope.amounts import token_count
     from kvscope.errors import UsageError
 
     if options.requests < 2 or options.clients < 1 or options.output_tokens < 2:
@@ -59,9 +59,9 @@ def measure(options: argparse.Namespace) -> Result:
 
 
 def _alone(options: argparse.Namespace, lengths: tuple[int, ...]) -> Result:
+    from kvscope.amounts import token_count
     from kvscope.bench import _kernel_table
-    from kvscope.commands._amounts import token_count
-    from kvscope.commands._progress import waiting
+    from kvscope.progress import waiting
 
     _kernel_table.check_device(options.device)
     batches = sorted({token_count(part, "--batches") for part in options.batches.split(",")})
@@ -76,7 +76,7 @@ def _measure(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[tupl
     from kvscope.bench._load_run import run_level
     from kvscope.bench.client.http import Address
     from kvscope.bench.client.server import find_server
-    from kvscope.commands._progress import Line, waiting
+    from kvscope.progress import Line, waiting
     from kvscope.sources.builtin import BuiltinEngine, split_knobs
 
     knobs = {"load.clients": "0", "policy": "combined", "prefix_cache": "off", **split_knobs(options.set)}

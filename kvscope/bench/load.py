@@ -130,8 +130,8 @@ def _run(options: argparse.Namespace, plan: LoadPlan, server: Server, watch: obj
     from kvscope.bench._load_log import LoadLog
     from kvscope.bench._load_run import run_level, words_per_token
     from kvscope.bench._load_watch import Watch
-    from kvscope.commands._progress import Line
     from kvscope.errors import NotEnoughData, SourceError
+    from kvscope.progress import Line
 
     assert isinstance(watch, Watch)
     server = replace(server, timeout_s=options.timeout, ignore_eos=not options.no_ignore_eos)

@@ -33,8 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Run the benchmark and read its figures."""
-    from kvscope.commands._progress import waiting
     from kvscope.errors import UsageError
+    from kvscope.progress import waiting
 
     steps = options.steps or (QUICK_STEPS if options.quick else STEPS)
     if steps < 100:

@@ -43,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Run both sides and judge."""
+    from kvscope.amounts import token_count
     from kvscope.bench import _child
     from kvscope.bench._accuracy_plan import densities
-    from kvscope.commands._amounts import token_count
     from kvscope.sources.builtin import split_knobs
 
     shared = split_knobs(options.set)

@@ -55,7 +55,7 @@ def collect(source: Source, settings: Settings) -> Poll:
 
     NotEnoughData when nothing came at all.
     """
-    from kvscope.commands._progress import Line
+    from kvscope.progress import Line
     from kvscope.sources._base import Poll
 
     line, began = Line(), time.monotonic()

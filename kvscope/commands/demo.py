@@ -37,12 +37,12 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands import _web
     from kvscope.commands._dashboard import draw
     from kvscope.commands._options import settings_of
-    from kvscope.commands._progress import waiting
     from kvscope.commands._watch import load_playbooks
     from kvscope.demo import Demo
     from kvscope.demo_script import KNOBS
     from kvscope.errors import UsageError
     from kvscope.order import Record
+    from kvscope.progress import waiting
     from kvscope.session import Session
     from kvscope.sources import open_target
     from kvscope.sources.builtin import BuiltinEngine
@@ -77,8 +77,8 @@ def _play(demo: Demo, engine: BuiltinEngine, interval_s: float) -> Diagnosis:
     """Poll until the script has ended; SourceError when the engine dies first."""
     import time
 
-    from kvscope.commands._progress import Line
     from kvscope.errors import SourceError
+    from kvscope.progress import Line
 
     line = Line()
     try:

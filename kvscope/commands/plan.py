@@ -142,7 +142,7 @@ def _model(options: argparse.Namespace) -> str:
 def _ask(options: argparse.Namespace, target: Target, release: tuple[int, ...]) -> Ask:
     from dataclasses import replace
 
-    from kvscope.commands._amounts import byte_count, token_count
+    from kvscope.amounts import byte_count, token_count
     from kvscope.errors import UsageError
     from kvscope.plan.engines import Ask
     from kvscope.plan.weights import measured
@@ -207,7 +207,7 @@ def _options(options: argparse.Namespace, target: Target, release: tuple[int, ..
 
 def _given(options: argparse.Namespace, target: Target) -> Given:
     from kvscope import devices
-    from kvscope.commands._amounts import byte_count
+    from kvscope.amounts import byte_count
     from kvscope.errors import UsageError
     from kvscope.plan.memory import Given
 

@@ -43,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from kvscope.commands._options import settings_of
-    from kvscope.commands._progress import Line
     from kvscope.errors import UsageError
+    from kvscope.progress import Line
     from kvscope.recording import Recorder
     from kvscope.sources import open_target
 

@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
     import time
 
     from kvscope import faults
-    from kvscope.commands._progress import waiting
     from kvscope.errors import EXIT_INTERRUPTED, EXIT_SOURCE
+    from kvscope.progress import waiting
     from kvscope.sources.builtin import BuiltinEngine, split_knobs
 
     def interrupt(*_: object) -> None:

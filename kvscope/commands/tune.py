@@ -49,8 +49,8 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.bench._row_log import RowLog
     from kvscope.bench._tune_front import Cell, tune
     from kvscope.bench._tune_run import cells
-    from kvscope.commands._progress import Line
     from kvscope.commands._result import check_output, show
+    from kvscope.progress import Line
 
     check_output(options)
     grid, work = _plan(options)
@@ -71,10 +71,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan(options: argparse.Namespace) -> tuple[Grid, Work]:
+    from kvscope.amounts import token_count
     from kvscope.bench._tune_front import AIMS
     from kvscope.bench._tune_grid import grid_of
     from kvscope.bench._tune_run import Work
-    from kvscope.commands._amounts import token_count
     from kvscope.errors import UsageError, nearest
     from kvscope.sources.builtin import split_knobs
 

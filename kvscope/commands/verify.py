@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the outcome; the exit code is its answer."""
     from kvscope import verification_report as report
     from kvscope.commands._options import settings_of
-    from kvscope.commands._progress import Line
     from kvscope.commands._watch import load_playbooks
     from kvscope.errors import UsageError, nearest
+    from kvscope.progress import Line
 
     settings = settings_of(options)
     if settings.format not in FORMATS:
