@@ -26,7 +26,7 @@ from kvscope.playbook_schema import (
     Status,
     Triage,
 )
-from kvscope.signals.registry import SHARE
+from kvscope.signals.algebra import SHARE
 
 __all__ = ["Playbook", "load_all", "load_playbook", "shipped_dir"]
 
@@ -236,7 +236,7 @@ def _change(block: Authored, signal: str) -> tuple[Kind, Bound]:
 
 def _signal(block: Authored, key: str) -> str:
     name = block.text(key)
-    if name not in signals.names():
+    if not signals.known(name):
         raise block.fail(f"no signal {name!r}{nearest(name, signals.names())}", key)
     return name
 

@@ -233,14 +233,24 @@ class Store:
         return list(self._series.get(metric, ()))
 
     def series(
-        self, metric: str, labels: Labels = (), start_s: float | None = None, end_s: float | None = None
+        self,
+        metric: str,
+        labels: Labels = (),
+        start_s: float | None = None,
+        end_s: float | None = None,
+        around: bool = False,
     ) -> tuple[array[float], array[float]]:
-        """Return times and values with ``start_s`` <= t < ``end_s`` (copies; empty when unknown)."""
+        """Return times and values with ``start_s`` <= t < ``end_s`` (copies; empty when unknown).
+
+        With ``around`` the sample before them and the one after come too, where there are.
+        """
         series = self._series.get(metric, {}).get(labels)
         if series is None:
             return array("d"), array("d")
         low = 0 if start_s is None else bisect_left(series.times, start_s)
         high = len(series.times) if end_s is None else bisect_left(series.times, end_s)
+        if around:
+            low, high = max(0, low - 1), high + 1
         return series.times[low:high], series.values[low:high]
 
     def ever_fell(self, metric: str, labels: Labels = ()) -> bool:
@@ -255,6 +265,10 @@ class Store:
             return None
         index = len(series.times) if before_s is None else bisect_right(series.times, before_s)
         return series.values[index - 1] if index else None
+
+    def newest(self, metric: str) -> float | None:
+        """Return when any series of ``metric`` spoke last, or None."""
+        return max((one.times[-1] for one in self._series.get(metric, {}).values() if one.times), default=None)
 
     @property
     def span(self) -> tuple[float, float] | None:

@@ -13,7 +13,7 @@ from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import Admission, admission
 from kvscope.signals.phases import engine_phases, request_phases
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.window import WATCH_LONGER, Window
+from kvscope.signals.samples import WATCH_LONGER, Samples
 from kvscope.store import Segment, Store
 
 Known = Literal["counted", "inferred", "physics"]
@@ -80,7 +80,7 @@ class Account:
 
 def account(store: Store, segment: Segment, facts: Facts = NO_FACTS) -> Account:
     """Return the account of a segment; where a source cannot tell a level, what would is in ``missing``."""
-    window = Window(store, segment)
+    window = Samples(store, segment)
     cut, held = intervals_of(window), admission(window)
     levels: dict[str, Shares | None] = dict.fromkeys(LEVELS)
     known = dict.fromkeys(LEVELS, "")
@@ -118,7 +118,7 @@ def _phases(cut: Intervals, levels: dict[str, Shares | None], known: dict[str, s
     for level, split in (("requests", request_phases), ("engine", engine_phases)):
         found = split(cut)
         if found is None or sum(found.seconds.values()) <= 0:
-            why = _NO_REQUEST if cut.gauge("sched.running") is not None else cut.window.gauge("sched.running")
+            why = _NO_REQUEST if cut.gauge("sched.running") is not None else cut.window.level("sched.running")
             lack = why if isinstance(why, Missing) else Missing("too few samples", WATCH_LONGER)
             missing.append(Lacking(level, lack.reason, lack.remedy))
             continue

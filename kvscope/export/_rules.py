@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvscope.checks import Check
-from kvscope.export._promql import Names, expression
+from kvscope.export._names import PageNames
 from kvscope.finding import NOTICE
 from kvscope.playbook_schema import Playbook
+from kvscope.signals.promql import promql
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def recorded(signal: str) -> str:
 
 def alerts(playbooks: Sequence[Playbook], engine: str) -> tuple[list[Alert], dict[str, str]]:
     """Return the playbooks that can be said, and for each of the others why not."""
-    names, found, left = Names(engine), [], dict[str, str]()
+    names, found, left = PageNames(engine), [], dict[str, str]()
     for rule in playbooks:
         one = _alert(rule, names)
         if isinstance(one, Alert):
@@ -38,19 +39,19 @@ def alerts(playbooks: Sequence[Playbook], engine: str) -> tuple[list[Alert], dic
     return found, left
 
 
-def _alert(rule: Playbook, names: Names) -> Alert | str:
+def _alert(rule: Playbook, names: PageNames) -> Alert | str:
     if rule.triage == NOTICE:
         return "it tells what is worth knowing, and no fault"
     if rule.compare is not None:
         return "it compares two segments, and Prometheus knows none"
     needed = [*rule.symptom, *rule.cause.checks]
-    unsaid = [check.signal for check in needed if expression(check.signal, names) is None]
+    unsaid = [check.signal for check in needed if promql(check.signal, names) is None]
     if unsaid:
         return f"{', '.join(dict.fromkeys(unsaid))} cannot be read from this engine's page by PromQL"
-    some = [check for check in rule.cause.any if expression(check.signal, names)]
+    some = [check for check in rule.cause.any if promql(check.signal, names)]
     if rule.cause.any and not some:
         return "none of the checks of its cause can be read from this engine's page by PromQL"
-    excluded = [rival for rival in rule.rivals if all(expression(check.signal, names) for check in rival.excluded_when)]
+    excluded = [rival for rival in rule.rivals if all(promql(check.signal, names) for check in rival.excluded_when)]
     checks = [*needed, *(check for rival in excluded for check in rival.excluded_when)]
     parts = [_compared(check) for check in checks]
     if some:

@@ -8,9 +8,10 @@ from typing import Any
 
 from kvscope import signals
 from kvscope.checks import Check
-from kvscope.export._promql import Names, expression
+from kvscope.export._names import PageNames
 from kvscope.export._rules import alerts
 from kvscope.playbook_schema import Playbook
+from kvscope.signals.promql import promql
 
 _UNITS = {"s": "s", "B": "bytes", "B/s": "Bps", "ratio": "percentunit", "1/s": "ops"}
 _WIDE, _HIGH = 12, 8
@@ -19,7 +20,7 @@ _WIDE, _HIGH = 12, 8
 def render(playbooks: Sequence[Playbook], engine: str) -> str:
     """Return the dashboard as JSON; it asks the engine's own series, so that no rules need to be loaded."""
     found, _ = alerts(playbooks, engine)
-    names = Names(engine)
+    names = PageNames(engine)
     checks: dict[str, list[tuple[Playbook, Check]]] = {}
     for alert in found:
         for check in alert.rule.checks():
@@ -43,7 +44,7 @@ def _source() -> dict[str, Any]:
     return {"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
 
 
-def _panel(at: int, signal: str, said: list[tuple[Playbook, Check]], names: Names) -> dict[str, Any]:
+def _panel(at: int, signal: str, said: list[tuple[Playbook, Check]], names: PageNames) -> dict[str, Any]:
     unit, text, _ = signals.describe(signal)
     bounds = sorted({check.threshold for _, check in said})
     steps = [{"color": "green", "value": None}, *({"color": "orange", "value": bound} for bound in bounds)]
@@ -55,7 +56,7 @@ def _panel(at: int, signal: str, said: list[tuple[Playbook, Check]], names: Name
         "description": f"{text}\n\n{reasons}",
         "datasource": {"type": "prometheus", "uid": "${source}"},
         "gridPos": {"x": _WIDE * (at % 2), "y": _HIGH * (at // 2), "w": _WIDE, "h": _HIGH},
-        "targets": [{"refId": "A", "expr": expression(signal, names), "legendFormat": "{{instance}}"}],
+        "targets": [{"refId": "A", "expr": promql(signal, names), "legendFormat": "{{instance}}"}],
         "fieldConfig": {
             "defaults": {
                 "unit": _UNITS.get(unit, "short"),

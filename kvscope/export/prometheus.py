@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
-from kvscope.export._promql import WINDOW, Names, expression
+from kvscope.export._names import PageNames
 from kvscope.export._rules import Alert, alerts, recorded
 from kvscope.playbook_schema import Playbook
+from kvscope.signals.promql import WINDOW, promql
 
 _FOR = "30s"
 """Short: each signal is a mean over the window already."""
@@ -18,7 +19,7 @@ _FOR = "30s"
 def render(playbooks: Sequence[Playbook], engine: str) -> str:
     """Return a rule file; what is left out is said in its first lines."""
     found, left = alerts(playbooks, engine)
-    names = Names(engine)
+    names = PageNames(engine)
     signals = list(dict.fromkeys(signal for alert in found for signal in alert.signals))
     groups = [
         {"name": f"kvscope signals ({engine})", "rules": [_record(signal, names) for signal in signals]},
@@ -31,8 +32,8 @@ def render(playbooks: Sequence[Playbook], engine: str) -> str:
     return "\n".join(head) + "\n" + yaml.safe_dump({"groups": groups}, sort_keys=False, width=110, allow_unicode=True)
 
 
-def _record(signal: str, names: Names) -> dict[str, Any]:
-    return {"record": recorded(signal), "expr": expression(signal, names)}
+def _record(signal: str, names: PageNames) -> dict[str, Any]:
+    return {"record": recorded(signal), "expr": promql(signal, names)}
 
 
 def _alert(alert: Alert) -> dict[str, Any]:

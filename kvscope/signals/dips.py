@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median
 
-from kvscope.signals.raw import absent
+from kvscope.signals.algebra import amount
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
-from kvscope.signals.window import WATCH_LONGER, Window
+from kvscope.signals.registry import DOWN, procedure
+from kvscope.signals.samples import WATCH_LONGER, Samples
 
 BEFORE_S = 15.0
 """How long before a dip something may have pushed prefixes out."""
@@ -32,14 +32,14 @@ class Dip:
     lost: float
 
 
-def dips(window: Window) -> list[Dip] | Missing:
+def dips(samples: Samples) -> list[Dip] | Missing:
     """Return the dips that healed, oldest first; none where hits are never usual or missing them is no exception."""
-    counters = [window.counter(name) for name in _COUNTERS]
+    counters = [samples.counter(name) for name in _COUNTERS]
     for counter in counters:
         if isinstance(counter, Missing):
             return counter
     queries, hits, reusable = (counter for counter in counters if not isinstance(counter, Missing))
-    cuts = _cuts({t for times, _, _ in queries.parts for t in times})
+    cuts = _cuts({t for part in queries.parts for t in part.times})
     columns = (queries.grown(cuts), hits.grown(cuts), reusable.grown(cuts))
     rows = [row for row in zip(pairwise(cuts), *columns, strict=True) if row[1] > 0]
     if len(rows) < _FEWEST:
@@ -62,52 +62,58 @@ def _cuts(times: set[float]) -> list[float]:
     return found
 
 
-def _peak(window: Window, metric: str, start_s: float, end_s: float) -> float | None:
+def _peak(samples: Samples, metric: str, start_s: float, end_s: float) -> float | None:
     """The largest sample of any of a gauge's label sets between two times."""
-    slices = window.slices(metric).values()
+    slices = samples.slices(metric).values()
     inside = (v for times, values in slices for t, v in zip(times, values, strict=True) if start_s <= t <= end_s)
     return max(inside, default=None)
 
 
-@signal("prefix_dips", unit="dips", needs=_COUNTERS, help="Times the hit rate fell below half and healed by itself.")
-def prefix_dips(window: Window) -> Reading | Missing:
-    found = dips(window)
+@procedure(
+    "prefix_dips",
+    unit="dips",
+    reads=_COUNTERS,
+    better=DOWN,
+    help="Times the hit rate fell below half and healed by itself.",
+)
+def prefix_dips(samples: Samples) -> Reading | Missing:
+    found = dips(samples)
     if isinstance(found, Missing):
         return found
-    return Reading(float(len(found)), 0.0, "dips", "measured: as counted", 1, 1)
+    return Reading(float(len(found)), 0.0, "dips", "measured: as counted", 1, 1, exact=True)
 
 
-@signal(
+@procedure(
     "prefix_dip_share",
     unit="ratio",
-    needs=_COUNTERS,
+    reads=_COUNTERS,
     help="Prompt tokens usually found and lost in dips / prompt tokens that were not found: computed for nothing.",
 )
-def prefix_dip_share(window: Window) -> Reading | Missing:
-    found = dips(window)
+def prefix_dip_share(samples: Samples) -> Reading | Missing:
+    found = dips(samples)
     if isinstance(found, Missing):
         return found
-    asked, hits = window.increase_of("prefix.queries"), window.increase_of("prefix.hits")
-    if isinstance(asked, Missing) or isinstance(hits, Missing) or asked <= hits:
+    missed = samples.flow(amount("prefix.queries", less=("prefix.hits",)))
+    if isinstance(missed, Missing) or samples.whole(missed) <= 0:
         return Missing("every prompt token that was looked up was found", WATCH_LONGER)
-    share = min(1.0, sum(dip.lost for dip in found) / (asked - hits))
+    share = min(1.0, sum(dip.lost for dip in found) / samples.whole(missed))
     return Reading(share, 0.0, "ratio", "measured: as counted", 1, max(1, len(found)))
 
 
-@signal(
+@procedure(
     "prefix_dip_pool_usage",
     unit="ratio",
-    needs=(*_COUNTERS, *_PRESSED),
+    reads=(*_COUNTERS, *_PRESSED),
     help="Use of the fullest pool at its highest in a dip and the 15 s before, mean over dips.",
 )
-def prefix_dip_pool_usage(window: Window) -> Reading | Missing:
-    found = dips(window)
+def prefix_dip_pool_usage(samples: Samples) -> Reading | Missing:
+    found = dips(samples)
     if isinstance(found, Missing):
         return found
-    metric = next((name for name in _PRESSED if window.slices(name)), "")
+    metric = next((name for name in _PRESSED if samples.slices(name)), "")
     if not metric:
-        return absent("kv.usage_ratio", window.store)
-    peaks = [_peak(window, metric, dip.start_s - BEFORE_S, dip.end_s) for dip in found]
+        return samples.absent("kv.usage_ratio")
+    peaks = [_peak(samples, metric, dip.start_s - BEFORE_S, dip.end_s) for dip in found]
     known = [peak for peak in peaks if peak is not None]
     if not known:
         return Missing("the hit rate has no dip in this segment", WATCH_LONGER)
@@ -115,14 +121,14 @@ def prefix_dip_pool_usage(window: Window) -> Reading | Missing:
     return Reading(sum(known) / len(known), spread, "ratio", f"measured: {metric}", len(known), len(known))
 
 
-@signal(
+@procedure(
     "prefix_dip_prefill_ratio",
     unit="x",
-    needs=(*_COUNTERS, "tokens.prefilled"),
+    reads=(*_COUNTERS, "tokens.prefilled"),
     help="Tokens prefilled a second in dips and the 15 s before, what the dip lost left out / outside of them.",
 )
-def prefix_dip_prefill_ratio(window: Window) -> Reading | Missing:
-    found, counter = dips(window), window.counter("tokens.prefilled")
+def prefix_dip_prefill_ratio(samples: Samples) -> Reading | Missing:
+    found, counter = dips(samples), samples.counter("tokens.prefilled")
     if isinstance(found, Missing):
         return found
     if isinstance(counter, Missing):
@@ -137,7 +143,7 @@ def prefix_dip_prefill_ratio(window: Window) -> Reading | Missing:
     if outside <= 0 or outside_s <= 0 or seconds <= 0:
         return Missing("no prompt was computed away from the dips", WATCH_LONGER)
     ratio = max(0.0, inside / seconds) / (outside / outside_s)
-    return Reading(ratio, 0.0, "x", window.source(counter), 1, counter.samples)
+    return Reading(ratio, 0.0, "x", samples.source(counter), 1, counter.samples)
 
 
 def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:

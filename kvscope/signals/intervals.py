@@ -9,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf, nextafter
 from statistics import median
 
-from kvscope.signals import batches as bm
-from kvscope.signals.raw import MIN_SAMPLES, Counter, absent, count_text
+from kvscope.signals.flows import MIN_SAMPLES, Flow
 from kvscope.signals.reading import Missing
 from kvscope.signals.remedies import remedy
-from kvscope.signals.window import WATCH_LONGER, Window
+from kvscope.signals.samples import WATCH_LONGER, Samples, count_of
 from probes.catalog import metric_of
 
 MOST = 600
@@ -28,7 +28,7 @@ _GAP_S, _GAP_FACTOR = 5.0, 5.0
 class Intervals:
     """``times``: n + 1 of them; gauges have n + 1 values, counters n increases. Asked once each, then remembered."""
 
-    def __init__(self, window: Window, times: Sequence[float]) -> None:
+    def __init__(self, window: Samples, times: Sequence[float]) -> None:
         self.window = window
         self.times = times
         lengths = [after - before for before, after in pairwise(times)]
@@ -71,17 +71,13 @@ class Intervals:
 
     def sum_of(self, metric: str) -> float | None:
         """Return the sum of an observation over the requests that reported one: a histogram's, or of each value."""
-        from_page = self.total(f"{metric}.sum")
-        if from_page is not None:
-            return from_page
-        return sum(self._observed(metric)) if self.window.store.keys(metric) else None
+        return sum(self._observed(metric)) if self.window.store.keys(metric) else self.total(f"{metric}.sum")
 
     def count_of(self, metric: str) -> float | None:
         """Return how many values an observation had in the segment."""
-        from_page = self.total(f"{metric}.count")
-        if from_page is not None:
-            return from_page
-        return float(len(self._observed(metric))) if self.window.store.keys(metric) else None
+        if self.window.store.keys(metric):
+            return float(len(self._observed(metric)))
+        return self.total(f"{metric}.count")
 
     def mean_of(self, metric: str) -> float | None:
         """Return the mean of an observation, or None where there was none."""
@@ -100,16 +96,17 @@ class Intervals:
         share = 1 / len(columns) if line and line.unit == "ratio" else 1.0
         return list(columns[0]) if len(columns) == 1 else [share * sum(row) for row in zip(*columns, strict=True)]
 
-    def _increases(self, counter: Counter) -> list[float]:
+    def _increases(self, counter: Flow) -> list[float]:
         found = [0.0] * len(self.lengths)
-        for times, values, sign in counter.parts:
-            levels = values if _same(times, self.times) else [bm.at(times, values, t) for t in self.times]
-            for index, (before, after) in enumerate(pairwise(levels)):
-                found[index] += sign * (after - before)
+        for part in counter.parts:
+            same = not part.jumps and _same(part.times, self.times)
+            own = part.levels if same else [part.sign * part.level(nextafter(t, inf)) for t in self.times]
+            for index, (before, after) in enumerate(pairwise(own)):
+                found[index] += part.sign * (after - before)
         return found
 
 
-def intervals_of(window: Window) -> Intervals | Missing:
+def intervals_of(window: Samples) -> Intervals | Missing:
     """Return the stretches of a segment, made once until the store changes; Missing where it has too few samples."""
     key = ("intervals", window.segment.name, window.segment.start_s, window.segment.end_s)
     memo = window.store.memo()
@@ -119,7 +116,7 @@ def intervals_of(window: Window) -> Intervals | Missing:
     return known
 
 
-def _cut(window: Window) -> Intervals | Missing:
+def _cut(window: Samples) -> Intervals | Missing:
     times: Sequence[float] = ()
     for metric in _CLOCKS:
         slices = window.slices(metric)
@@ -129,10 +126,10 @@ def _cut(window: Window) -> Intervals | Missing:
     else:
         known = next((metric for metric in _CLOCKS if window.store.keys(metric)), None)
         if known:
-            return absent(known, window.store)
+            return window.absent(known)
         return Missing("no source reports requests, steps or tokens over time", remedy("sched.running", window.store))
     if len(times) < MIN_SAMPLES or times[-1] <= times[0]:
-        return Missing(f"{metric}: {count_text(len(times))}, too few to tell one moment from the next", WATCH_LONGER)
+        return Missing(f"{metric}: {count_of(len(times))}, too few to tell one moment from the next", WATCH_LONGER)
     if len(times) > MOST:
         step = -(-len(times) // MOST)
         times = [*times[:-1:step], times[-1]]

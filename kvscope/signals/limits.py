@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
+from kvscope.signals.registry import procedure
+from kvscope.signals.samples import Samples
 from kvscope.signals.steps import prompt_tokens, running_of, step_times, steps_of, waiting_of
-from kvscope.signals.window import Window
 from probes.sample import Labels
 
 PARTS = ("idle", "demand", "cap", "pool", "token_budget", "deferred", "rejected", "unknown")
@@ -65,7 +65,7 @@ class Admission:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-def admission(window: Window) -> Admission | Missing:
+def admission(window: Samples) -> Admission | Missing:
     """Account for the segment's time; Missing where nobody reports requests."""
     cut = intervals_of(window)
     if isinstance(cut, Missing):
@@ -83,10 +83,10 @@ def admission(window: Window) -> Admission | Missing:
     return Admission(shares, known, whole, _cap(cut, running, seconds["cap"] > 0), fits(cut), seconds)
 
 
-def window_absent(window: Window) -> Missing:
+def window_absent(window: Samples) -> Missing:
     """Say that nobody reports running requests, with what would."""
-    gauge = window.gauge("sched.running")
-    return gauge if isinstance(gauge, Missing) else Missing("too few samples of running requests", "watch for longer")
+    level = window.level("sched.running")
+    return level if isinstance(level, Missing) else Missing("too few samples of running requests", "watch for longer")
 
 
 def _counted(cut: Intervals) -> dict[str, float] | None:
@@ -321,8 +321,8 @@ _SAYS = {
 }
 
 
-def _share(part: str) -> Callable[[Window], Reading | Missing]:
-    def formula(window: Window) -> Reading | Missing:
+def _share(part: str) -> Callable[[Samples], Reading | Missing]:
+    def formula(window: Samples) -> Reading | Missing:
         found = admission(window)
         if isinstance(found, Missing):
             return found
@@ -335,6 +335,6 @@ def _share(part: str) -> Callable[[Window], Reading | Missing]:
 
 
 for _part, _what in _SAYS.items():
-    signal(f"limit_{_part}_share", unit="ratio", needs=_NEEDS, help=f"Share of the time in which {_what}.")(
+    procedure(f"limit_{_part}_share", unit="ratio", reads=_NEEDS, help=f"Share of the time in which {_what}.")(
         _share(_part)
     )

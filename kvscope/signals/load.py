@@ -1,149 +1,167 @@
-"""Load: how much was asked, how much runs, and what stops more from running."""
+"""Load: how much was asked, how much runs, what stops more from running, and what bound each step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from kvscope.signals.batches import BATCHES, mean_and_error, ratio_and_error
-from kvscope.signals.binding import step_share
+from kvscope.signals import batches as bm
+from kvscope.signals.accounting import step_headroom_share
+from kvscope.signals.algebra import (
+    BUSY,
+    QUEUED,
+    RUNNING,
+    Clip,
+    Highest,
+    first_of,
+    fraction,
+    gauge,
+    increase,
+    mean_of,
+    rate,
+    ratio,
+    setting,
+    share,
+)
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
-from kvscope.signals.window import Window
+from kvscope.signals.registry import DOWN, NEITHER, UP, declare, procedure
+from kvscope.signals.samples import SEND_WORK, Samples
 
+LIMITS = {
+    "kv_bound_step_share": ("sched.kv_bound_steps", "a request waited for KV blocks"),
+    "cap_bound_step_share": ("sched.cap_bound_steps", "a request waited while the most that may run ran"),
+    "budget_bound_step_share": ("sched.budget_bound_steps", "all tokens a step may compute were used, with more to do"),
+    "deferred_step_share": ("sched.deferred_steps", "requests waited for reasons other than capacity only"),
+}
+"""Signal → the counter of steps it reads and what happened in them; one step counts for one limit at most."""
+_STEP_SHARES = {
+    name: declare(
+        name,
+        share(metric, "batch.steps", "no step ran in this segment"),
+        NEITHER,
+        f"Share of steps in which {what}.",
+    )
+    for name, (metric, what) in LIMITS.items()
+}
+CAP = first_of(setting("sched.max_running"), Highest("sched.running"))
+"""The most that may run; where nobody says it, the most that was seen running."""
+_NO_TOKEN = "no token was generated in this segment"
 
-@signal("generation_tokens_per_s", unit="1/s", needs=("tokens.generated",), help="Output tokens per second.")
-def generation_tokens_per_s(window: Window) -> Reading | Missing:
-    return window.rate("tokens.generated", "1/s")
-
-
-@signal(
-    "prompt_tokens_per_s", unit="1/s", needs=("tokens.prompt",), help="Prompt tokens per second, prefix hits included."
+declare("generation_tokens_per_s", rate("tokens.generated"), UP, "Output tokens per second.", label="throughput")
+declare("prompt_tokens_per_s", rate("tokens.prompt"), UP, "Prompt tokens per second, prefix hits included.")
+declare(
+    "prefilled_tokens_per_s",
+    rate("tokens.prefilled"),
+    NEITHER,
+    "Prompt tokens computed per second; cached ones left out.",
 )
-def prompt_tokens_per_s(window: Window) -> Reading | Missing:
-    return window.rate("tokens.prompt", "1/s")
-
-
-@signal("requests_per_s", unit="1/s", needs=("requests.finished",), help="Requests finished per second.")
-def requests_per_s(window: Window) -> Reading | Missing:
-    return window.rate("requests.finished", "1/s")
-
-
-@signal("running_requests", unit="requests", needs=("sched.running",), help="Requests running, time average.")
-def running_requests(window: Window) -> Reading | Missing:
-    return window.mean("sched.running", "requests")
-
-
-@signal("waiting_requests", unit="requests", needs=("sched.waiting",), help="Requests waiting, time average.")
-def waiting_requests(window: Window) -> Reading | Missing:
-    return window.mean("sched.waiting", "requests")
-
-
-@signal(
+declare("requests_per_s", rate("requests.finished"), UP, "Requests finished per second.")
+running = declare(
+    "running_requests", gauge("sched.running"), NEITHER, "Requests running, time average.", label="running"
+)
+declare("waiting_requests", gauge("sched.waiting"), DOWN, "Requests waiting, time average.", label="waiting")
+declare(
     "deferred_requests",
-    unit="requests",
-    needs=("sched.deferred",),
-    help="Requests waiting for a reason other than capacity, time average.",
+    gauge("sched.deferred"),
+    DOWN,
+    "Requests waiting for a reason other than capacity, time average.",
 )
-def deferred_requests(window: Window) -> Reading | Missing:
-    return window.mean("sched.deferred", "requests")
-
-
-@signal("preemptions_per_s", unit="1/s", needs=("sched.preemptions",), help="Running requests put back per second.")
-def preemptions_per_s(window: Window) -> Reading | Missing:
-    return window.rate("sched.preemptions", "1/s")
-
-
-@signal(
+declare(
+    "fetching_requests", gauge("sched.fetching"), NEITHER, "Waiting requests whose KV is being loaded, time average."
+)
+declare("preemptions", increase("sched.preemptions"), DOWN, "Running requests put back, in this segment.")
+declare("preemptions_per_s", rate("sched.preemptions"), DOWN, "Running requests put back per second.")
+declare("rejections_per_s", rate("sched.rejections"), DOWN, "Requests turned away per second.")
+demand_factor = declare(
     "demand_factor",
-    unit="x",
-    needs=("sched.running", "sched.waiting"),
-    help="(Running + waiting) / running: by how much concurrency could grow before the queue is empty.",
+    ratio(("sched.running", "sched.waiting"), "sched.running", "x", "nothing was running in this segment"),
+    NEITHER,
+    "(Running + waiting) / running: by how much concurrency could grow before the queue is empty.",
 )
-def demand_factor(window: Window) -> Reading | Missing:
-    rows = _busy(window)
-    if isinstance(rows, Missing):
-        return rows
-    value, error = ratio_and_error(*_batched(rows, lambda row: row[0] + row[1], lambda row: row[0]))
-    return Reading(value, error, "x", "measured: busy samples", min(BATCHES, len(rows)), len(rows))
-
-
-@signal(
+declare(
     "running_cap_share",
+    gauge("sched.running").during(BUSY) / CAP,
+    NEITHER,
+    "Running requests / the most that may run. Where no cap is reported: against the most ever seen running.",
     unit="ratio",
-    needs=("sched.running", "sched.max_running"),
-    help="Running requests / the most that may run. Where no cap is reported: against the most ever seen running.",
 )
-def running_cap_share(window: Window) -> Reading | Missing:
-    rows = _busy(window)
-    if isinstance(rows, Missing):
-        return rows
-    cap, source = _cap(window, rows)
-    return _mean_of(rows, lambda row: row[0] / cap, source)
-
-
-@signal(
-    "running_flat_share",
-    unit="ratio",
-    needs=("sched.running", "sched.waiting"),
-    help="Share of the busy samples in which as many requests ran as were ever seen running in the segment.",
-)
-def running_flat_share(window: Window) -> Reading | Missing:
-    rows = _busy(window)
-    if isinstance(rows, Missing):
-        return rows
-    top = max(row[0] for row in rows)
-    return _mean_of(rows, lambda row: float(row[0] >= top), f"measured: the most seen running was {top:g}")
-
-
-@signal(
+declare(
     "cap_bound_share",
-    unit="ratio",
-    needs=("sched.running", "sched.waiting", "sched.max_running", "sched.cap_bound_steps", "batch.steps"),
-    help="Share of the steps, else of the busy samples, in which requests waited while as many ran as may run.",
-)
-def cap_bound_share(window: Window) -> Reading | Missing:
     # A gauge is read after a step, when requests that it ended no longer run; the scheduler saw them.
-    counted = step_share(window, "sched.cap_bound_steps")
-    if isinstance(counted, Reading):
-        return counted
-    rows = _busy(window)
+    first_of(
+        _STEP_SHARES["cap_bound_step_share"],
+        fraction(RUNNING.at_least(CAP) & RUNNING.above(0) & QUEUED).during(BUSY),
+    ),
+    NEITHER,
+    "Share of the steps, else of the busy time, in which requests waited while as many ran as may run.",
+)
+declare(
+    "busy_sample_share",
+    first_of(share("time.step", ("time.step", "time.idle"), "no time was counted in this segment"), fraction(BUSY)),
+    NEITHER,
+    "Share of the time (of the samples, where idle time is not told) in which any request was there.",
+)
+_grown, _fixed = Clip(demand_factor, 1.0), Clip(step_headroom_share, 0.0, 1.0)
+declare(
+    "batch_growth_gain",
+    _grown / (_fixed + _grown * (1 - _fixed)),
+    UP,
+    "Throughput if all that wait ran too / now: a step grows by what it does for each request only.",
+    unit="x",
+)
+declare(
+    "decode_turns",
+    running / ratio("tokens.generated", "batch.decode_steps", "tokens", _NO_TOKEN),
+    DOWN,
+    "Running requests / output tokens of a decode step: how much larger the batch is if nobody waits for a turn.",
+    unit="x",
+)
+declare(
+    "mixed_step_share",
+    share("batch.mixed_steps", "batch.decode_steps"),
+    NEITHER,
+    "Decode steps that also computed prompt tokens / decode steps.",
+)
+declare(
+    "token_wait_share",
+    Clip(1 - ratio("time.decode", "batch.decode_steps", "s") / mean_of("latency.tpot"), 0.0),
+    DOWN,
+    "Share of the time between a request's tokens that is no decode step: mostly prefill of others.",
+    unit="ratio",
+)
+declare(
+    "prefilled_per_generated",
+    ratio("tokens.prefilled", "tokens.generated", "x", _NO_TOKEN),
+    NEITHER,
+    "Prompt tokens computed per output token: how much of the work is prefill.",
+)
+declare(
+    "recomputed_share",
+    share("tokens.recomputed", "tokens.prefilled", "no prompt token was computed in this segment"),
+    DOWN,
+    "Tokens computed again after a preemption / prompt tokens computed.",
+)
+declare(
+    "spec_accepted_share",
+    share("spec.accepted_tokens", "spec.draft_tokens", "no token was proposed in this segment"),
+    UP,
+    "Tokens proposed by speculative decoding that were right / all proposed.",
+)
+
+
+@procedure(
+    "step_token_turns",
+    unit="x",
+    reads=("sched.running", "batch.tokens_per_step"),
+    better=DOWN,
+    help="Running requests / tokens of a step: above 1 requests take turns although all of them could go on.",
+)
+def step_token_turns(samples: Samples) -> Reading | Missing:
+    """Compare step by step: a step of a prompt's many tokens must not hide the others."""
+    rows = samples.together("sched.running", "batch.tokens_per_step")
     if isinstance(rows, Missing):
         return rows
-    cap, source = _cap(window, rows)
-    return _mean_of(rows, lambda row: float(row[0] >= cap and row[1] > 0), source)
-
-
-Row = tuple[float, ...]
-
-
-def _busy(window: Window) -> list[Row] | Missing:
-    """Return (running, waiting) of the samples in which there was any request."""
-    rows = window.together("sched.running", "sched.waiting")
-    if isinstance(rows, Missing):
-        return rows
-    busy = [row for row in rows if row[0] + row[1] > 0]
-    if len(busy) < 3 or not any(row[0] for row in busy):
-        return Missing("nothing was running in this segment", "send the engine some work")
-    return busy
-
-
-def _cap(window: Window, rows: Sequence[Row]) -> tuple[float, str]:
-    cap = window.setting("sched.max_running")
-    if isinstance(cap, Missing) or cap <= 0:
-        top = max(row[0] for row in rows)
-        return top, f"inferred: no cap is reported, the most seen running was {top:g}"
-    return cap, f"measured: configured cap {cap:g}"
-
-
-def _batched(
-    rows: Sequence[Row], top: Callable[[Row], float], bottom: Callable[[Row], float]
-) -> tuple[list[float], list[float]]:
-    count = min(BATCHES, len(rows))
-    groups = [rows[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
-    return [sum(map(top, group)) for group in groups], [sum(map(bottom, group)) for group in groups]
-
-
-def _mean_of(rows: Sequence[Row], value_of: Callable[[Row], float], source: str) -> Reading:
-    sums, counts = _batched(rows, value_of, lambda _row: 1.0)
-    value, error = mean_and_error([total / count for total, count in zip(sums, counts, strict=True)])
-    return Reading(value, error, "ratio", source, len(sums), len(rows))
+    busy = [running / tokens for _, running, tokens in rows if running > 0 and tokens > 0]
+    if len(busy) < 3:
+        return Missing("nothing was running in this segment", SEND_WORK)
+    count = min(bm.BATCHES, len(busy))
+    groups = [busy[len(busy) * i // count : len(busy) * (i + 1) // count] for i in range(count)]
+    value, error = bm.mean_and_error([sum(group) / len(group) for group in groups])
+    return Reading(value, error, "x", "measured", count, len(busy))

@@ -1,159 +1,168 @@
-"""KV memory: what is resident, what is reserved, what admission believes."""
+"""KV memory: what is resident, reserved and believed, what blocks waste, what is free and still cannot be used."""
 
 from __future__ import annotations
 
-from kvscope.signals.batches import mean_and_error, ratio_and_error
+from dataclasses import replace
+
+from kvscope.signals.algebra import Clip, OverCells, first_of, gauge, mean_of, rate, ratio, setting, share
+from kvscope.signals.evaluate import evaluate
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
-from kvscope.signals.window import Window
+from kvscope.signals.registry import DOWN, NEITHER, UP, declare, procedure
+from kvscope.signals.samples import SEND_WORK, Samples
 
 _FITS = 0.99
 """What admission counts where it admits all the same."""
+_POOL = setting("kv.reserved_bytes")
 
-
-@signal("kv_resident_bytes", unit="B", needs=("kv.resident_bytes",), help="Bytes holding live KV, time average.")
-def kv_resident_bytes(window: Window) -> Reading | Missing:
-    return window.mean("kv.resident_bytes", "B")
-
-
-@signal("kv_reserved_bytes", unit="B", needs=("kv.reserved_bytes",), help="Bytes the pool holds from the device.")
-def kv_reserved_bytes(window: Window) -> Reading | Missing:
-    return window.setting_reading("kv.reserved_bytes", "B")
-
-
-@signal(
-    "kv_assumed_bytes", unit="B", needs=("kv.assumed_bytes",), help="KV bytes admission counts for running requests."
+declare(
+    "kv_resident_bytes", gauge("kv.resident_bytes"), DOWN, "Bytes holding live KV, time average.", label="KV memory"
 )
-def kv_assumed_bytes(window: Window) -> Reading | Missing:
-    return window.mean("kv.assumed_bytes", "B")
-
-
-@signal("kv_usage_ratio", unit="ratio", needs=("kv.usage_ratio",), help="Share of the pool that live requests hold.")
-def kv_usage_ratio(window: Window) -> Reading | Missing:
-    return window.mean("kv.usage_ratio", "ratio")
-
-
-@signal(
+declare("kv_reserved_bytes", _POOL, NEITHER, "Bytes the pool holds from the device.")
+declare("kv_assumed_bytes", gauge("kv.assumed_bytes"), NEITHER, "KV bytes admission counts for running requests.")
+usage = declare("kv_usage_ratio", gauge("kv.usage_ratio"), NEITHER, "Share of the pool that live requests hold.")
+declare("kv_capacity_tokens", setting("kv.capacity_tokens"), UP, "Tokens the pool can hold, as configured.")
+kv_bytes_per_token = declare(
     "kv_bytes_per_token",
-    unit="B",
-    needs=("kv.bytes_per_token_measured", "kv.resident_bytes", "kv.used_tokens"),
-    help="Resident KV bytes of one held token, overhead included.",
+    first_of(gauge("kv.bytes_per_token_measured"), ratio("kv.resident_bytes", "kv.used_tokens", "B")),
+    DOWN,
+    "Resident KV bytes of one held token, overhead included.",
 )
-def kv_bytes_per_token(window: Window) -> Reading | Missing:
-    reported = window.mean("kv.bytes_per_token_measured", "B")
-    return reported if isinstance(reported, Reading) else over(window, "kv.resident_bytes", "kv.used_tokens", "B")
-
-
-@signal(
+declare(
     "memory_estimate_coefficient",
+    setting("kv.bytes_per_token_assumed") / kv_bytes_per_token,
+    NEITHER,
+    "KV bytes of a token as admission counts it / as measured; 1 is right, above 1 over-reserves.",
     unit="x",
-    needs=("kv.bytes_per_token_assumed", "kv.bytes_per_token_measured"),
-    help="KV bytes of a token as admission counts it / as measured; 1 is right, above 1 over-reserves.",
 )
-def memory_estimate_coefficient(window: Window) -> Reading | Missing:
-    assumed = window.setting("kv.bytes_per_token_assumed")
-    if isinstance(assumed, Missing):
-        return assumed
-    measured = kv_bytes_per_token(window)
-    if isinstance(measured, Missing):
-        return measured
-    if measured.value <= 0:
-        return Missing("no token is held in this segment", "send the engine some work")
-    value = assumed / measured.value
-    error = value * measured.error / measured.value
-    return Reading(value, error, "x", measured.source, measured.batches, measured.samples)
-
-
-@signal(
+_assumed = declare(
     "kv_assumed_share",
+    gauge("kv.assumed_bytes") / _POOL,
+    NEITHER,
+    "KV bytes admission counts as taken / bytes of the pool: at 1 memory accounting is what stops admission.",
     unit="ratio",
-    needs=("kv.assumed_bytes", "kv.reserved_bytes"),
-    help="KV bytes admission counts as taken / bytes of the pool: at 1 memory accounting is what stops admission.",
 )
-def kv_assumed_share(window: Window) -> Reading | Missing:
-    return _of_pool(window, "kv.assumed_bytes")
+declare(
+    "kv_resident_share",
+    gauge("kv.resident_bytes") / _POOL,
+    NEITHER,
+    "Bytes holding live KV / bytes of the pool: how full the pool really is.",
+    unit="ratio",
+)
+_books = first_of(_assumed, usage, says=("", "inferred: no admission books are reported, from the blocks in use"))
+_next = _books * (1 + 1 / Clip(gauge("sched.running"), 1.0))
 
 
-@signal(
+@procedure(
     "kv_assumed_next_share",
     unit="ratio",
-    needs=("kv.assumed_bytes", "kv.reserved_bytes", "sched.running", "kv.usage_ratio", "sched.kv_bound_steps"),
+    reads=("kv.assumed_bytes", "kv.reserved_bytes", "sched.running", "kv.usage_ratio", "sched.kv_bound_steps"),
     help="What admission would count as taken with one more average request / the pool: above 1 it does not fit.",
+    drawn=_next,
 )
-def kv_assumed_next_share(window: Window) -> Reading | Missing:
-    books, note = _of_pool(window, "kv.assumed_bytes"), ""
-    if isinstance(books, Missing):
-        reason = books
-        books, note = kv_usage_ratio(window), "inferred: no admission books are reported, from the blocks in use"
-        if isinstance(books, Missing):
-            return reason
-    running = window.mean("sched.running", "requests")
-    if isinstance(running, Missing):
-        return running
-    if running.value <= 0:
-        return Missing("nothing was running in this segment", "send the engine some work")
-    grown = 1 + 1 / max(1.0, running.value)
-    if window.increase_of("sched.kv_bound_steps") == 0.0 and books.value * grown >= 1.0:
-        note = "measured: no step waited for blocks, so cached prefixes give way"
-        return Reading(_FITS, 0.0, "ratio", note, books.batches, books.samples)
-    return Reading(
-        books.value * grown, books.error * grown, "ratio", note or books.source, books.batches, books.samples
+def kv_assumed_next_share(samples: Samples) -> Reading | Missing:
+    """Where no step waited for blocks another request fits, whatever the books say: cached prefixes give way."""
+    books, running = evaluate(_next, samples), evaluate(gauge("sched.running"), samples)
+    if isinstance(running, Reading) and running.value <= 0:
+        return Missing("nothing was running in this segment", SEND_WORK)
+    bound = samples.counter("sched.kv_bound_steps")
+    if isinstance(books, Missing) or isinstance(bound, Missing) or books.value < 1.0 or samples.whole(bound) > 0:
+        return books
+    return replace(
+        books, value=_FITS, error=0.0, source="measured: no step waited for blocks, so cached prefixes give way"
     )
 
 
-@signal(
-    "kv_resident_share",
-    unit="ratio",
-    needs=("kv.resident_bytes", "kv.reserved_bytes"),
-    help="Bytes holding live KV / bytes of the pool: how full the pool really is.",
-)
-def kv_resident_share(window: Window) -> Reading | Missing:
-    return _of_pool(window, "kv.resident_bytes")
-
-
-@signal(
+declare(
     "kv_overhead_share",
-    unit="ratio",
-    needs=("kv.overhead_bytes", "kv.resident_bytes"),
-    help="Share of the resident bytes that is scales, representatives and tables.",
+    share("kv.overhead_bytes", "kv.resident_bytes"),
+    DOWN,
+    "Share of the resident bytes that is scales, representatives and tables.",
 )
-def kv_overhead_share(window: Window) -> Reading | Missing:
-    return over(window, "kv.overhead_bytes", "kv.resident_bytes", "ratio")
-
-
-@signal(
+declare(
     "kv_entries_per_token",
-    unit="x",
-    needs=("kv.entries", "kv.used_tokens"),
-    help="KV entries stored / tokens held: below 1 where a policy evicts.",
+    ratio("kv.entries", "kv.used_tokens"),
+    NEITHER,
+    "KV entries stored / tokens held: below 1 where a policy evicts.",
 )
-def kv_entries_per_token(window: Window) -> Reading | Missing:
-    return over(window, "kv.entries", "kv.used_tokens", "x")
-
-
-def _of_pool(window: Window, metric: str) -> Reading | Missing:
-    pool = window.setting("kv.reserved_bytes")
-    if isinstance(pool, Missing):
-        return pool
-    held = window.gauge(metric)
-    if isinstance(held, Missing):
-        return held
-    if pool <= 0:
-        return Missing("the pool is reported as 0 bytes", "a source that reports kv.reserved_bytes")
-    value, error = mean_and_error([mean / pool for mean in held.means])
-    return Reading(value, error, "ratio", "measured" + held.note, len(held.means), held.samples)
-
-
-def over(window: Window, top: str, bottom: str, unit: str) -> Reading | Missing:
-    """Return mean(top) / mean(bottom) of two gauges, batch by batch."""
-    tops, bottoms = window.gauge(top), window.gauge(bottom)
-    if isinstance(tops, Missing):
-        return tops
-    if isinstance(bottoms, Missing):
-        return bottoms
-    if len(tops.means) != len(bottoms.means):
-        return Missing(f"{top} and {bottom} were not sampled together", "one source that reports both")
-    if sum(bottoms.means) <= 0:
-        return Missing(f"{bottom} stayed 0 in this segment", "send the engine some work")
-    value, error = ratio_and_error(tops.means, bottoms.means)
-    return Reading(value, error, unit, "measured" + tops.note, len(tops.means), tops.samples)
+_block = setting("kv.block_size")
+_waste = declare(
+    "block_waste_share",
+    Clip(1 - ratio("kv.used_tokens", "kv.used_blocks", "tokens", "no block is in use in this segment") / _block, 0.0),
+    DOWN,
+    "Share of the blocks in use that holds no token: the empty ends of requests.",
+    unit="ratio",
+)
+_ends = ratio("sched.running", "kv.usage_ratio", "requests", "no block is in use in this segment") * _block / 2
+declare(
+    "block_waste_estimate",
+    first_of(
+        _waste,
+        Clip(_ends / setting("kv.capacity_tokens"), 0.0, 1.0),
+        says=("", "inferred: half a block a running request"),
+    ),
+    DOWN,
+    "As block_waste_share; where tokens are not told, half a block for each running request.",
+    unit="ratio",
+)
+_POOLS = gauge("kv.pool_usage_ratio")
+declare(
+    "pool_usage_highest", OverCells(_POOLS, "pool", "highest"), NEITHER, "Use of the fullest of a hybrid model's pools."
+)
+declare(
+    "pool_usage_lowest", OverCells(_POOLS, "pool", "lowest"), NEITHER, "Use of the emptiest of a hybrid model's pools."
+)
+declare(
+    "kv_retained_bytes",
+    gauge("kv.retained_bytes"),
+    DOWN,
+    "KV bytes held after their requests ended, reusable by nobody.",
+)
+declare("kv_peak_over_live", gauge("kv.peak_over_live"), DOWN, "Peak of KV memory / KV that requests hold.", unit="x")
+declare(
+    "kv_free_share",
+    share("kv.free_bytes", "kv.reserved_bytes"),
+    NEITHER,
+    "Bytes of the pool that hold no page / bytes of the pool.",
+)
+declare(
+    "kv_stranded_share",
+    share("kv.stranded_bytes", "kv.free_bytes"),
+    DOWN,
+    "Free bytes that cannot take new tokens (another form's pool, or holes) / free bytes.",
+)
+declare(
+    "kv_longest_run_share",
+    share("kv.largest_free_run_bytes", "kv.free_bytes"),
+    UP,
+    "Longest stretch of free bytes in a row / free bytes: 1 is one hole, near 0 many small ones.",
+)
+declare(
+    "kv_unusable_failures_per_s",
+    rate("kv.unusable_failures"),
+    DOWN,
+    "Allocations a second that failed although enough bytes were free in total.",
+)
+declare(
+    "kv_booked_over_held",
+    ratio("kv.assumed_bytes", "kv.resident_bytes"),
+    DOWN,
+    "KV bytes admission counts as taken / bytes really held: far above 1 memory is booked for nothing.",
+)
+declare(
+    "kv_occupied_share",
+    share(("kv.used_tokens", "kv.evictable_tokens"), ("kv.used_tokens", "kv.evictable_tokens", "kv.free_tokens")),
+    NEITHER,
+    "Share of the pool that holds anything, cached prefixes nobody uses included: not pressure by itself.",
+)
+declare("evictions_per_s", rate("cache.evictions"), DOWN, "Blocks dropped per second.")
+declare("evicted_tokens_per_s", rate("cache.evicted_tokens"), DOWN, "Cached prompt tokens dropped per second.")
+declare(
+    "block_lifetime_mean_s",
+    mean_of("block.lifetime"),
+    UP,
+    "Allocation to eviction of a block, mean over evicted blocks.",
+)
+declare(
+    "block_idle_mean_s", mean_of("block.idle"), NEITHER, "Last use to eviction of a block, mean over evicted blocks."
+)
+declare("block_reuse_gap_mean_s", mean_of("block.reuse_gap"), NEITHER, "Gap between two uses of a block, mean.")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import busy_shares
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
+from kvscope.signals.registry import procedure
+from kvscope.signals.samples import Samples
 from kvscope.signals.steps import prompt_tokens, running_of, step_times, waiting_of
-from kvscope.signals.window import Window
 
 REQUEST_PARTS = ("queue", "prefill", "decode", "other", "unknown")
 ENGINE_PARTS = ("prefill", "decode", "idle", "unknown")
@@ -148,8 +148,8 @@ _REQUEST_NEEDS = ("sched.queue_time", "latency.prefill_time", "latency.decode_ti
 _ENGINE_NEEDS = ("time.step", "time.prefill", "sched.running", "latency.itl", "batch.steps")
 
 
-def _share(split: Callable[[Intervals], Phases | None], part: str) -> Callable[[Window], Reading | Missing]:
-    def formula(window: Window) -> Reading | Missing:
+def _share(split: Callable[[Intervals], Phases | None], part: str) -> Callable[[Samples], Reading | Missing]:
+    def formula(window: Samples) -> Reading | Missing:
         cut = intervals_of(window)
         if isinstance(cut, Missing):
             return cut
@@ -167,16 +167,16 @@ def _share(split: Callable[[Intervals], Phases | None], part: str) -> Callable[[
 
 
 for _part in REQUEST_PARTS:
-    signal(
+    procedure(
         f"request_{_part}_share",
         unit="ratio",
-        needs=_REQUEST_NEEDS,
+        reads=_REQUEST_NEEDS,
         help=f"Share of the requests' seconds spent on {'what nobody tells' if _part == 'unknown' else _part}.",
     )(_share(request_phases, _part))
 for _part in ENGINE_PARTS:
-    signal(
+    procedure(
         f"engine_{_part}_share",
         unit="ratio",
-        needs=_ENGINE_NEEDS,
+        reads=_ENGINE_NEEDS,
         help=f"Share of the engine's time: {'what nobody tells' if _part == 'unknown' else _part}.",
     )(_share(engine_phases, _part))

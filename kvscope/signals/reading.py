@@ -10,7 +10,7 @@ class Reading:
     """``value ± error`` (error is two standard errors of the mean of the batch means), over ``batches`` batches.
 
     ``source`` says where the number comes from ("measured: step rows", "inferred: histogram buckets"). ``samples`` is
-    how many raw values went in.
+    how many raw values went in. A count is ``exact``: it happened so often, and another count is another number.
     """
 
     value: float
@@ -19,6 +19,7 @@ class Reading:
     source: str = ""
     batches: int = 0
     samples: int = 0
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 
-from kvscope.signals.latency import mean_of
+from kvscope.signals.evaluate import evaluate
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import SIGNALS, signal
-from kvscope.signals.window import Window
+from kvscope.signals.registry import DOWN, SIGNALS, procedure
+from kvscope.signals.samples import Cell, Samples
 from kvscope.store import Segment, Store
 from probes.catalog import REPLICA
 from probes.sample import Labels
@@ -33,15 +33,20 @@ class OneReplica(Store):
     """A store seen through one replica: its series only, under their own labels. Nothing is copied."""
 
     def __init__(self, store: Store, replica: str) -> None:
-        self._whole, self._pair = store, (REPLICA, replica)
+        self._whole, self._cell = store, Cell(REPLICA, replica)
 
     def keys(self, metric: str) -> list[Labels]:
-        return [labels for labels in self._whole.keys(metric) if self._pair in labels]
+        return [labels for labels in self._whole.keys(metric) if self._cell.admits(labels)]
 
     def series(
-        self, metric: str, labels: Labels = (), start_s: float | None = None, end_s: float | None = None
+        self,
+        metric: str,
+        labels: Labels = (),
+        start_s: float | None = None,
+        end_s: float | None = None,
+        around: bool = False,
     ) -> tuple[array[float], array[float]]:
-        return self._whole.series(metric, labels, start_s, end_s)
+        return self._whole.series(metric, labels, start_s, end_s, around)
 
     def ever_fell(self, metric: str, labels: Labels = ()) -> bool:
         return self._whole.ever_fell(metric, labels)
@@ -49,18 +54,25 @@ class OneReplica(Store):
     def latest(self, metric: str, labels: Labels = (), before_s: float | None = None) -> float | None:
         return self._whole.latest(metric, labels, before_s)
 
+    def newest(self, metric: str) -> float | None:
+        return self._whole.newest(metric)
+
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """What is compared (``unit`` of it), how (``x``: a ratio, else a difference), and which way is bad."""
+    """What is compared, how (a ratio, else a difference), and which way is bad."""
 
     says: str
-    unit: str
-    read: Callable[[Window], Reading | Missing]
+    signal: str
     ratio: bool
     bound: float
     """From where on a replica stands out: monitors of fleets warn at twice the median, and at 30 points of the pool."""
     high_is_bad: bool = True
+
+    @property
+    def unit(self) -> str:
+        """The unit of what is compared."""
+        return SIGNALS[self.signal].unit
 
     @property
     def falling(self) -> bool:
@@ -68,31 +80,17 @@ class _Comparison:
         return self.ratio and not self.high_is_bad
 
 
-def _named(name: str) -> Callable[[Window], Reading | Missing]:
-    return lambda window: SIGNALS[name].formula(window)
-
-
-def _token_time(window: Window) -> Reading | Missing:
-    """Return the time per output token, by request where it is told, else by gap."""
-    by_request = mean_of(window, "latency.tpot", "s")
-    return by_request if isinstance(by_request, Reading) else mean_of(window, "latency.itl", "s")
-
-
 COMPARISONS = {
-    "replica_ttft_ratio": _Comparison("time to the first token", "s", _named("ttft_mean_s"), ratio=True, bound=2.0),
-    "replica_tpot_ratio": _Comparison("time per output token", "s", _token_time, ratio=True, bound=2.0),
-    "replica_waiting_gap": _Comparison(
-        "requests waiting", "requests", _named("waiting_requests"), ratio=False, bound=1.0
-    ),
-    "replica_kv_usage_gap": _Comparison(
-        "share of the pool in use", "ratio", _named("kv_usage_ratio"), ratio=False, bound=0.3
-    ),
-    "replica_preemption_gap": _Comparison("preemptions", "1/s", _named("preemptions_per_s"), ratio=False, bound=0.05),
+    "replica_ttft_ratio": _Comparison("time to the first token", "ttft_mean_s", ratio=True, bound=2.0),
+    "replica_tpot_ratio": _Comparison("time per output token", "token_time_s", ratio=True, bound=2.0),
+    "replica_waiting_gap": _Comparison("requests waiting", "waiting_requests", ratio=False, bound=1.0),
+    "replica_kv_usage_gap": _Comparison("share of the pool in use", "kv_usage_ratio", ratio=False, bound=0.3),
+    "replica_preemption_gap": _Comparison("preemptions", "preemptions_per_s", ratio=False, bound=0.05),
     "replica_throughput_ratio": _Comparison(
-        "output tokens", "1/s", _named("generation_tokens_per_s"), ratio=True, bound=0.5, high_is_bad=False
+        "output tokens", "generation_tokens_per_s", ratio=True, bound=0.5, high_is_bad=False
     ),
     "replica_prefix_hit_gap": _Comparison(
-        "prefix hit rate", "ratio", _named("prefix_hit_rate"), ratio=False, bound=0.25, high_is_bad=False
+        "prefix hit rate", "prefix_hit_rate", ratio=False, bound=0.25, high_is_bad=False
     ),
 }
 
@@ -105,12 +103,16 @@ def names(store: Store) -> list[str]:
 
 def each(name: str, store: Store, segment: Segment) -> dict[str, Reading | Missing]:
     """Return replica → the value that the comparison ``name`` compares."""
-    known = store.memo()
-    key = ("replicas", name, segment.name, segment.start_s, segment.end_s)
+    return _each(name, Samples(store, segment))
+
+
+def _each(name: str, samples: Samples) -> dict[str, Reading | Missing]:
+    known = samples.store.memo()
+    key = ("replicas", name, samples.segment.name, samples.segment.start_s, samples.segment.end_s)
     found = known.get(key)
     if not isinstance(found, dict):
-        read = COMPARISONS[name].read
-        found = known[key] = {one: read(Window(OneReplica(store, one), segment)) for one in names(store)}
+        expr = SIGNALS[COMPARISONS[name].signal].expr
+        found = known[key] = {one: evaluate(expr, samples.only(Cell(REPLICA, one))) for one in names(samples.store)}
     return found
 
 
@@ -130,18 +132,19 @@ def worst(name: str, store: Store, segment: Segment) -> tuple[str, Reading] | Mi
     return (min if comparison.falling else max)(known, key=lambda pair: pair[1].value)
 
 
-@signal(
+@procedure(
     "replica_outlier",
     unit="x",
-    needs=("sched.running",),
+    better=DOWN,
+    reads=("sched.running",),
     help="How far the worst replica is past what makes one stand out, of all comparisons: 1 is at the bound.",
 )
-def replica_outlier(window: Window) -> Reading | Missing:
+def replica_outlier(samples: Samples) -> Reading | Missing:
     """Return the largest of the comparisons, each over its bound; its source names the replica and the number."""
     found: list[Reading] = []
     missing = _ALONE
     for name, comparison in COMPARISONS.items():
-        told = worst(name, window.store, window.segment)
+        told = worst(name, samples.store, samples.segment)
         if isinstance(told, Missing):
             missing = told
         elif comparison.falling:
@@ -191,9 +194,9 @@ def _against(comparison: _Comparison, told: dict[str, Reading], one: str) -> Rea
     return Reading(value, error, "x", source, here.batches, here.samples)
 
 
-def _formula(name: str) -> Callable[[Window], Reading | Missing]:
-    def compare(window: Window) -> Reading | Missing:
-        found = worst(name, window.store, window.segment)
+def _formula(name: str) -> Callable[[Samples], Reading | Missing]:
+    def compare(samples: Samples) -> Reading | Missing:
+        found = worst(name, samples.store, samples.segment)
         return found if isinstance(found, Missing) else found[1]
 
     return compare
@@ -201,9 +204,10 @@ def _formula(name: str) -> Callable[[Window], Reading | Missing]:
 
 for _name, _one in COMPARISONS.items():
     _side = "highest" if _one.high_is_bad else "lowest"
-    signal(
+    procedure(
         _name,
         unit="x" if _one.ratio else _one.unit,
-        needs=("sched.running",),
+        better=DOWN,
+        reads=("sched.running",),
         help=f"{_one.says.capitalize()} of the replica that is {_side}, against the median of the others.",
     )(_formula(_name))

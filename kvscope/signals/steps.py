@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
-from kvscope.signals.window import WATCH_LONGER, Window
+from kvscope.signals.registry import procedure
+from kvscope.signals.samples import WATCH_LONGER, Samples
 
 ALONE = 0.02
 """Prompt tokens per generated token below which a stretch counts as free of prompts: far below one real prompt."""
@@ -169,8 +169,8 @@ def _loads(cut: Intervals) -> list[float]:
     return [prompt / max(1.0, steps[i] if steps else 1.0) for i, prompt in enumerate(prompts)]
 
 
-def _signal(read: Callable[[StepTimes], float]) -> Callable[[Window], Reading | Missing]:
-    def formula(window: Window) -> Reading | Missing:
+def _signal(read: Callable[[StepTimes], float]) -> Callable[[Samples], Reading | Missing]:
+    def formula(window: Samples) -> Reading | Missing:
         cut = intervals_of(window)
         if isinstance(cut, Missing):
             return cut
@@ -191,4 +191,4 @@ for _name, _help, _read in (
     ("prefill_between_tokens_s", "What prompts add to the mean gap between tokens.", lambda found: found.between_s),
     ("stall_s", "What steps without a prompt take beyond the usual, on average.", lambda found: found.stalls_s),
 ):
-    signal(_name, unit="s", needs=_NEEDS, help=_help)(_signal(_read))
+    procedure(_name, unit="s", reads=_NEEDS, help=_help)(_signal(_read))

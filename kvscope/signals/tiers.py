@@ -1,77 +1,127 @@
-"""Tiers: how often decode meets cold KV, and how much moves between tiers."""
+"""Tiers: how often decode meets cold KV, what moves; the tier behind the pool: is it asked, how fast, does it fail."""
 
 from __future__ import annotations
 
-from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
-from kvscope.signals.window import Window
+from kvscope.signals.algebra import first_of, gauge, rate, ratio, share
+from kvscope.signals.registry import DOWN, NEITHER, UP, declare
 
-_SWITCHES = ("tier.promotions", "tier.demotions")
+_HOT, _COLD = "tier.hot_accesses", "tier.cold_accesses"
 _BYTES = ("tier.bytes_in", "tier.bytes_out")
-_NO_TOKENS = "no token was generated in this segment"
+_NO_TOKEN = "no token was generated in this segment"
+_NO_TRANSFER = "nothing was moved in this segment"
 
-
-@signal(
+declare(
     "hot_access_share",
-    unit="ratio",
-    needs=("tier.hot_accesses", "tier.cold_accesses"),
-    help="Block reads of decode served at full precision / all block reads.",
+    share(_HOT, (_HOT, _COLD), "decode read no block"),
+    UP,
+    "Block reads of decode served at full precision / all block reads.",
+    label="hot reads",
 )
-def hot_access_share(window: Window) -> Reading | Missing:
-    everything = window.total(("tier.hot_accesses", "tier.cold_accesses"))
-    return window.ratio(window.counter("tier.hot_accesses"), everything, "ratio", "decode read no block")
-
-
-@signal(
+declare("hot_reads_per_s", rate(_HOT), UP, "Block reads of decode served at full precision per second.", label="hot")
+declare(
+    "cold_reads_per_s", rate(_COLD), DOWN, "Block reads of decode served from the cold form a second.", label="cold"
+)
+declare(
     "tier_switches_per_token",
-    unit="1/token",
-    needs=(*_SWITCHES, "tokens.generated"),
-    help="Blocks promoted or demoted per output token.",
+    ratio(("tier.promotions", "tier.demotions"), "tokens.generated", "1/token", _NO_TOKEN),
+    DOWN,
+    "Blocks promoted or demoted per output token.",
 )
-def tier_switches_per_token(window: Window) -> Reading | Missing:
-    return window.ratio(window.total(_SWITCHES), window.counter("tokens.generated"), "1/token", _NO_TOKENS)
-
-
-@signal("tier_bytes_per_s", unit="B/s", needs=_BYTES, help="Bytes moved between tiers per second, both ways.")
-def tier_bytes_per_s(window: Window) -> Reading | Missing:
-    first, second = (window.rate(metric, "B/s") for metric in _BYTES)
-    if isinstance(first, Missing):
-        return first
-    if isinstance(second, Missing):
-        return second
-    error = (first.error**2 + second.error**2) ** 0.5
-    return Reading(first.value + second.value, error, "B/s", first.source, first.batches, first.samples)
-
-
-@signal(
+declare("tier_bytes_per_s", rate(*_BYTES), DOWN, "Bytes moved between tiers per second, both ways.")
+declare(
     "tier_bytes_per_token",
-    unit="B/token",
-    needs=(*_BYTES, "tokens.generated"),
-    help="Bytes moved between tiers per output token.",
+    ratio(_BYTES, "tokens.generated", "B/token", _NO_TOKEN),
+    DOWN,
+    "Bytes moved between tiers per output token.",
 )
-def tier_bytes_per_token(window: Window) -> Reading | Missing:
-    return window.ratio(window.total(_BYTES), window.counter("tokens.generated"), "B/token", _NO_TOKENS)
-
-
-@signal(
+declare(
     "cold_entries_share",
-    unit="ratio",
-    needs=("kv.cold_entries", "kv.hot_entries"),
-    help="Entries held in the cold form / all entries held, over all layers.",
+    share("kv.cold_entries", ("kv.cold_entries", "kv.hot_entries"), "no entry is held in this segment"),
+    NEITHER,
+    "Entries held in the cold form / all entries held, over all layers.",
 )
-def cold_entries_share(window: Window) -> Reading | Missing:
-    cold, hot = window.mean("kv.cold_entries", "entries"), window.mean("kv.hot_entries", "entries")
-    if isinstance(cold, Missing):
-        return cold
-    if isinstance(hot, Missing):
-        return hot
-    total = cold.value + hot.value
-    if total <= 0:
-        return Missing("no entry is held in this segment", "send the engine some work")
-    error = ((cold.error * hot.value) ** 2 + (hot.error * cold.value) ** 2) ** 0.5 / total**2
-    return Reading(cold.value / total, error, "ratio", cold.source, cold.batches, cold.samples)
-
-
-@signal("evictions_per_s", unit="1/s", needs=("cache.evictions",), help="Blocks dropped per second.")
-def evictions_per_s(window: Window) -> Reading | Missing:
-    return window.rate("cache.evictions", "1/s")
+declare(
+    "repromoted_share",
+    share("tier.repromotions", "tier.promotions", "no block was made hot in this segment"),
+    DOWN,
+    "Blocks made hot again within 16 steps of having been made cold / all blocks made hot.",
+)
+declare(
+    "promotions_per_step",
+    ratio("tier.promotions", "batch.decode_steps", "1/step"),
+    DOWN,
+    "Blocks made hot per decode step.",
+)
+declare(
+    "refetched_share",
+    share("tier.refetches", "tier.blocks_in", "no page was fetched in this segment"),
+    DOWN,
+    "Pages fetched from the host within 16 steps of having been sent there / all pages fetched.",
+)
+declare(
+    "host_fetched_per_step",
+    ratio("tier.blocks_in", "batch.decode_steps", "1/step"),
+    DOWN,
+    "Pages fetched from the host per decode step, because it was about to read them.",
+)
+declare(
+    "tier_hit_rate",
+    share(
+        "tier.hits",
+        "tier.queries",
+        "no prompt token was looked up in a slower tier (a counter that stays 0 is no measured zero)",
+    ),
+    UP,
+    "Prompt tokens found in a slower tier / looked up there.",
+)
+declare("tier_load_bytes_per_s", rate("tier.bytes_in"), NEITHER, "Bytes moved toward the hot tier per second.")
+declare("tier_store_bytes_per_s", rate("tier.bytes_out"), NEITHER, "Bytes moved away from the hot tier per second.")
+declare(
+    "tier_loads_per_store",
+    ratio("tier.bytes_in", "tier.bytes_out", "x", _NO_TRANSFER),
+    UP,
+    "Bytes loaded from a slower tier / stored in it: near 0 a tier is written and never read.",
+)
+declare(
+    "tier_load_bandwidth",
+    ratio("tier.bytes_in", "tier.load_time", "B/s", _NO_TRANSFER),
+    UP,
+    "Bytes loaded from a slower tier / the time the loads took.",
+)
+declare(
+    "tier_failures_per_s",
+    rate("tier.failures"),
+    DOWN,
+    "Loads, stores and allocations of a slower tier that failed or were dropped, per second.",
+)
+declare(
+    "tier_link_busy_share",
+    rate("tier.load_time"),
+    DOWN,
+    "Time of loads from a slower tier per second: near 1 the link never rests.",
+)
+declare(
+    "tier_load_bytes_per_token",
+    ratio("tier.bytes_in", "tokens.generated", "B/token", _NO_TOKEN),
+    DOWN,
+    "Bytes moved toward the hot tier per output token.",
+)
+declare(
+    "tier_loads_per_s",
+    first_of(rate("tier.blocks_in"), rate("tier.tokens_in")),
+    NEITHER,
+    "Blocks (or tokens, where blocks are not told) loaded from a slower tier per second.",
+)
+declare(
+    "tier_usage_ratio",
+    gauge("tier.usage_ratio"),
+    NEITHER,
+    "Share of the slower tiers that holds KV, mean over tiers.",
+)
+declare("transfer_descriptors", gauge("transfer.descriptors"), DOWN, "Pieces that one transfer of KV is cut into.")
+declare(
+    "transfer_post_share",
+    gauge("transfer.post_share"),
+    DOWN,
+    "Share of a transfer's time spent on submitting its pieces.",
+)

@@ -74,7 +74,7 @@ def test_1_a_limit_on_running_requests_is_inferred_though_it_is_not_on_the_page(
     store, found = capture("08_admission_limited")
     bound = told(store, "cap_bound_share")
     assert isinstance(bound, Reading)
-    assert bound.source.startswith("inferred: no cap is reported, the most seen running was 4")
+    assert bound.source.startswith("inferred: none is reported, the most seen was 4")
     assert shown(found) == {"admission_limited"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvscope import signals
-from kvscope.signals.binding import LIMITS
+from kvscope.signals.load import LIMITS
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Store
 from probes.sample import Sample

@@ -7,8 +7,9 @@ import pytest
 from kvscope import signals
 from kvscope.errors import UsageError
 from kvscope.signals.accounting import PARTS
+from kvscope.signals.algebra import gauge
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import signal
+from kvscope.signals.registry import declare
 from kvscope.store import Store
 from probes.catalog import metric_of
 from probes.sample import Sample, labels_of
@@ -40,7 +41,7 @@ class TestTheList:
         promised = (
             "kv_resident_bytes kv_reserved_bytes kv_assumed_bytes kv_bytes_per_token kv_usage_ratio "
             "memory_estimate_coefficient kv_assumed_share generation_tokens_per_s prompt_tokens_per_s "
-            "running_requests waiting_requests running_cap_share running_flat_share preemptions_per_s ttft_p50_s "
+            "running_requests waiting_requests running_cap_share preemptions_per_s ttft_p50_s "
             "ttft_mean_s tpot_p50_s tpot_mean_s itl_mean_s queue_time_mean_s decode_step_s sparse_hit_rate "
             "kept_share_target hit_rate_over_target hot_access_share tier_switches_per_token tier_bytes_per_s "
             "tokens_per_step prefix_hit_rate context_tokens_mean right_token_share host_cpu_share host_share "
@@ -57,8 +58,8 @@ class TestTheList:
             assert all(metric_of(metric) for metric in needs), name
 
     def test_refuses_a_second_signal_of_a_name(self) -> None:
-        with pytest.raises(ValueError, match=r"defined twice: in kvscope\.signals\.memory and in"):
-            signal("kv_resident_bytes", unit="B", needs=(), help="Again.")(lambda window: Missing("no"))
+        with pytest.raises(ValueError, match=r"'kv_resident_bytes' is defined twice: .* and 'Again\.'"):
+            declare("kv_resident_bytes", gauge("kv.resident_bytes"), "", "Again.")
 
     def test_names_the_nearest_when_there_is_none(self) -> None:
         with pytest.raises(UsageError, match="did you mean 'access_share'"):
@@ -147,7 +148,7 @@ class TestLoad:
     def test_a_configured_cap_is_measured(self) -> None:
         reading = read("running_cap_share", steady(State(running=6, cap=8)))
         assert reading.value == pytest.approx(0.75)
-        assert reading.source == "measured: configured cap 8"
+        assert reading.source == "measured"
 
     def test_without_a_cap_the_most_ever_seen_running_stands_in_and_is_called_inferred(self) -> None:
         store = steady(State(running=4, drop=("sched.max_running",)))

@@ -1,0 +1,408 @@
+"""The first reader of an expression: a value with its error over a segment, an exact count, or why there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from operator import ge, gt, mul
+from typing import TypeVar
+
+from kvscope.signals import batches as bm
+from kvscope.signals.algebra import (
+    SHARE,
+    Amount,
+    Calc,
+    Chosen,
+    Clip,
+    Condition,
+    Constant,
+    Expr,
+    FirstOf,
+    Fraction,
+    Gauge,
+    Highest,
+    Increase,
+    OverCells,
+    Procedure,
+    QuantileOf,
+    Rate,
+    Ratio,
+    Setting,
+    Within,
+    needs,
+    unit,
+)
+from kvscope.signals.flows import Flow, Pair, Part, during, weights
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Cell, Samples, replicas
+from probes.catalog import REPLICA, metric_of
+
+Paired = Rate | Ratio | Gauge | Fraction
+E = TypeVar("E", bound=Expr)
+_MIN_REQUESTS = 5
+
+
+def evaluate(expr: Expr, samples: Samples) -> Reading | Missing:
+    """Return the value of ``expr`` over a segment."""
+    match expr:
+        case Rate() | Ratio() | Gauge() | Fraction():
+            found = pair(expr, samples)
+            return found if isinstance(found, Missing) else _reading(found)
+        case Calc() | Clip():
+            return _calculated(expr, samples)
+        case FirstOf():
+            return _first(expr, samples)
+        case Increase():
+            return _increase(expr, samples)
+        case Setting(metric=metric):
+            return _setting(metric, samples)
+        case QuantileOf(metric=metric, q=q):
+            return _quantile(metric, q, samples)
+        case Highest(metric=metric):
+            return _highest(metric, samples)
+        case Constant(value=value):
+            return Reading(value, 0.0, "", "", 1, 1)
+        case Within(inner=inner, start=start, end=end):
+            return evaluate(inner, samples.part(start, end))
+        case OverCells():
+            from kvscope.signals.by_cell import over_cells
+
+            return over_cells(expr, samples)
+        case Chosen(function=choose):
+            chosen = choose(samples)
+            return chosen if isinstance(chosen, Missing) else evaluate(chosen, samples)
+        case Procedure(function=function):
+            return function(samples)
+    raise TypeError(f"no expression: {expr!r}")
+
+
+def pair(expr: Paired, samples: Samples) -> Pair | Missing:
+    """Return which two flows ``expr`` is one over the other of: the one place where a rate or a share is formed."""
+    match expr:
+        case Rate():
+            return _rate(expr, samples)
+        case Ratio():
+            return _ratio(expr, samples)
+        case Gauge(when=None):
+            found = samples.standing(expr.amount)
+            if isinstance(found, Missing):
+                return found
+            return Pair(*found, unit(expr), source=samples.source(found[0]), samples=found[0].samples)
+        case Gauge():
+            return _cellwise(expr, samples, _gauge_while) if unit(expr) == SHARE else _gauge_while(expr, samples)
+        case Fraction():
+            return _cellwise(expr, samples, _fraction)
+
+
+def _reading(found: Pair) -> Reading | Missing:
+    start, end = found.span
+    cuts = cuts_of(start, end, found.samples // 2 if found.each else found.samples - 1)
+    if cuts is None:
+        return Missing("the two counters were never sampled together", WATCH_LONGER)
+    tops, bottoms = found.top.grown(cuts), found.bottom.grown(cuts)
+    if sum(bottoms) <= 0:
+        return Missing(found.nothing or "nothing was counted in this segment", SEND_WORK)
+    value, error = bm.ratio_and_error(tops, bottoms)
+    return Reading(value, error, found.unit, found.source, len(tops), found.samples)
+
+
+def cuts_of(start_s: float, end_s: float, most: int) -> list[float] | None:
+    """Return the edges of ten batches, or of as many as there can be; None below two."""
+    count = min(bm.BATCHES, most)
+    return bm.edges(start_s, end_s, count) if count >= 2 and end_s > start_s else None
+
+
+def _rate(expr: Rate, samples: Samples) -> Pair | Missing:
+    flow = samples.flow(expr.amount)
+    if isinstance(flow, Missing):
+        return flow
+    spans = [(part.times[0], part.times[-1]) for part in flow.parts]
+    # Time spent is a share of each part's own time; anything else is an amount a second, whoever counted it.
+    if unit(expr) != SHARE:
+        spans = [(min(start for start, _ in spans), max(end for _, end in spans))]
+    source = samples.source(flow)
+    passed = Flow(tuple(Part(span, span) for span in spans))
+    if expr.when is not None:
+        rows = _rows(samples, Amount(()), expr.when)
+        if isinstance(rows, Missing):
+            return rows
+        held = frozenset(t for t, _, holds in rows if holds)
+        kept = [during(part, held) for part in flow.parts]
+        flow = Flow(tuple(top for top, _ in kept), flow.resets)
+        passed = Flow(tuple(bottom for _, bottom in (kept if unit(expr) == SHARE else kept[:1])))
+    return Pair(flow, passed, unit(expr), _nothing(expr.when), source, flow.samples)
+
+
+def _ratio(expr: Ratio, samples: Samples) -> Pair | Missing:
+    if isinstance(expr.top, Amount) and isinstance(expr.bottom, Amount) and _gauges(expr.top):
+        return _of_gauges(expr, expr.top, expr.bottom, samples)
+    top, bottom = samples.flow(expr.top), samples.flow(expr.bottom)
+    if isinstance(top, Missing):
+        return top
+    if isinstance(bottom, Missing):
+        return bottom
+    source = "measured: each request" if top.jumps else samples.source(top.plus(bottom))
+    return Pair(top, bottom, expr.unit, expr.nothing, source, min(top.samples, bottom.samples), each=top.jumps)
+
+
+def _of_gauges(expr: Ratio, top: Amount, bottom: Amount, samples: Samples) -> Pair | Missing:
+    metrics = tuple(dict.fromkeys((*top.metrics, *top.less, *bottom.metrics, *bottom.less)))
+    rows = samples.together(*metrics)
+    if isinstance(rows, Missing):
+        return rows
+    at = {metric: index for index, metric in enumerate(metrics, 1)}
+    times = [row[0] for row in rows]
+    stands = weights(times)
+    tops, bottoms = (_stood(times, stands, [_total(one, row, at) for row in rows]) for one in (top, bottom))
+    nothing = expr.nothing or f"{bottom.metrics[0]} stayed 0 in this segment"
+    return Pair(tops, bottoms, expr.unit, nothing, samples.source(tops), len(times))
+
+
+def _cellwise(expr: E, samples: Samples, form: Callable[[E, Samples], Pair | Missing]) -> Pair | Missing:
+    """Form a pair for each replica and add them up: a share of the fleet is a mean weighted by time."""
+    names = replicas(samples, needs(expr))
+    if len(names) < 2 or samples.cell is not None:
+        return form(expr, samples)
+    found = [form(expr, samples.only(Cell(REPLICA, name))) for name in names]
+    pairs = [one for one in found if isinstance(one, Pair)]
+    if not pairs:
+        return next(one for one in found if isinstance(one, Missing))
+    first, *rest = pairs
+    top, bottom = first.top.plus(*(one.top for one in rest)), first.bottom.plus(*(one.bottom for one in rest))
+    return Pair(top, bottom, first.unit, first.nothing, first.source, min(one.samples for one in pairs))
+
+
+def _gauge_while(expr: Gauge, samples: Samples) -> Pair | Missing:
+    assert expr.when is not None
+    rows = _rows(samples, expr.amount, expr.when)
+    if isinstance(rows, Missing):
+        return rows
+    times, values, holds = zip(*rows, strict=True)
+    held = list(map(mul, weights(times), holds))
+    tops, bottoms = _stood(times, held, values), _stood(times, held, [1.0] * len(times))
+    return Pair(tops, bottoms, unit(expr), _nothing(expr.when), samples.source(tops), len(times))
+
+
+def _fraction(expr: Fraction, samples: Samples) -> Pair | Missing:
+    asked = expr.when & expr.condition if expr.when else expr.condition
+    rows = _rows(samples, Amount(()), asked)
+    if isinstance(rows, Missing):
+        return rows
+    times, _, holds = zip(*rows, strict=True)
+    base = dict.fromkeys(times, 1.0)
+    if expr.when is not None:
+        within = _rows(samples, Amount(()), expr.when)
+        if isinstance(within, Missing):
+            return within
+        base = {t: held for t, _, held in within}
+    stands = weights(times)
+    tops, bottoms = _stood(times, stands, holds), _stood(times, stands, [base[t] for t in times])
+    limits = (evaluate(bound, samples) for _, _, bound in asked.tests if isinstance(bound, Expr))
+    inferred = [one.source for one in limits if isinstance(one, Reading) and one.source.startswith("inferred")]
+    source = inferred[0] if inferred else f"{samples.source(tops)}: samples of the gauges"
+    return Pair(tops, bottoms, SHARE, _nothing(expr.when), source, len(times))
+
+
+def _rows(samples: Samples, amount: Amount, when: Condition) -> list[tuple[float, float, float]] | Missing:
+    """Return time, value of ``amount``, and 1 where the condition holds, of the moments at which all were sampled."""
+    parts = (amount, *(one for one, _, _ in when.tests))
+    metrics = tuple(dict.fromkeys(metric for one in parts for metric in (*one.metrics, *one.less)))
+    rows = samples.together(*metrics)
+    if isinstance(rows, Missing):
+        return rows
+    at = {metric: index for index, metric in enumerate(metrics, 1)}
+    holds = [1.0] * len(rows)
+    for asked, sense, bound in when.tests:
+        limit = evaluate(bound if isinstance(bound, Expr) else Constant(bound), samples)
+        if isinstance(limit, Missing):
+            return limit
+        compare = ge if sense == ">=" else gt
+        told = [compare(_total(asked, row, at), limit.value) for row in rows]
+        holds = list(map(mul, holds, told))
+    return [(row[0], _total(amount, row, at), held) for row, held in zip(rows, holds, strict=True)]
+
+
+def _total(amount: Amount, row: Sequence[float], at: Mapping[str, int]) -> float:
+    return sum(row[at[metric]] for metric in amount.metrics) - sum(row[at[metric]] for metric in amount.less)
+
+
+def _stood(times: Sequence[float], stands: Sequence[float], values: Iterable[float]) -> Flow:
+    return Flow((Part(times, list(accumulate(map(mul, values, stands))), jumps=True),))
+
+
+def _gauges(amount: Amount) -> bool:
+    line = metric_of(amount.metrics[0])
+    return line is not None and line.kind == "gauge"
+
+
+def _nothing(when: Condition | None) -> str:
+    return "nothing was running in this segment" if when else "no time passed"
+
+
+def _calculated(expr: Expr, samples: Samples) -> Reading | Missing:
+    known: dict[Expr, Reading] = {}
+    for leaf in leaves(expr):
+        one = evaluate(leaf, samples)
+        if isinstance(one, Missing):
+            return one
+        known[leaf] = one
+    values = {leaf: one.value for leaf, one in known.items()}
+    value = apply(expr, values)
+    if value is None:
+        return Missing(f"{_divisor(expr, values)} is 0 in this segment", SEND_WORK)
+    moved = [_moved(expr, values, leaf, one.error) for leaf, one in known.items() if one.error]
+    spread = [one for one in known.values() if one.batches > 1] or list(known.values())
+    told = next((one for one in known.values() if one.source.startswith("inferred")), spread[0])
+    batches, count = min(one.batches for one in spread), min(one.samples for one in spread)
+    return Reading(value, math.hypot(*moved), unit(expr), told.source, batches, count)
+
+
+def leaves(expr: Expr) -> tuple[Expr, ...]:
+    """Return what arithmetic is done on, once each."""
+    return tuple(dict.fromkeys(_leaves(expr)))
+
+
+def _leaves(expr: Expr) -> Iterator[Expr]:
+    match expr:
+        case Calc(left=left, right=right):
+            yield from _leaves(left)
+            yield from _leaves(right)
+        case Clip(inner=inner):
+            yield from _leaves(inner)
+        case Constant():
+            return
+        case _:
+            yield expr
+
+
+def apply(expr: Expr, values: Mapping[Expr, float]) -> float | None:
+    """Do the arithmetic; None where something is divided by 0."""
+    match expr:
+        case Constant(value=value):
+            return value
+        case Clip(inner=inner, low=low, high=high):
+            held = apply(inner, values)
+            return None if held is None else min(max(held, low), high)
+        case Calc(operator=operator, left=left, right=right):
+            one, other = apply(left, values), apply(right, values)
+            if one is None or other is None or (operator == "/" and other == 0):
+                return None
+            return {"+": one + other, "-": one - other, "*": one * other}[operator] if operator != "/" else one / other
+        case _:
+            return values[expr]
+
+
+def _moved(expr: Expr, values: Mapping[Expr, float], leaf: Expr, error: float) -> float:
+    """Return by how much the value moves as one of its parts moves by its error: that part may stand in it twice."""
+    ends = [apply(expr, {**values, leaf: values[leaf] + side * error}) for side in (1, -1)]
+    middle = apply(expr, values)
+    assert middle is not None
+    high, low = (middle if end is None else end for end in ends)
+    return abs(high - low) / 2
+
+
+def _divisor(expr: Expr, values: Mapping[Expr, float]) -> str:
+    match expr:
+        case Calc(operator="/", left=left, right=right) if apply(left, values) is not None:
+            return needs(right)[0] if apply(right, values) is not None else _divisor(right, values)
+        case Calc(left=left, right=right):
+            return _divisor(left if apply(left, values) is None else right, values)
+        case Clip(inner=inner):
+            return _divisor(inner, values)
+    return "a divisor"
+
+
+def _first(expr: FirstOf, samples: Samples) -> Reading | Missing:
+    first: Missing | None = None
+    for index, option in enumerate(expr.options):
+        found = evaluate(option, samples)
+        if isinstance(found, Reading):
+            said = expr.says[index] if expr.says else ""
+            return replace(found, source=said) if said else found
+        first = first or found
+    assert first is not None
+    return first
+
+
+def _increase(expr: Increase, samples: Samples) -> Reading | Missing:
+    flow = samples.flow(expr.amount)
+    if isinstance(flow, Missing):
+        return flow
+    source = f"counted in {flow.end_s - flow.start_s:.0f} s" + samples.source(flow).removeprefix("measured")
+    return Reading(samples.whole(flow), 0.0, expr.unit, source, 1, flow.samples, exact=True)
+
+
+def _setting(metric: str, samples: Samples) -> Reading | Missing:
+    moving = evaluate(Gauge(Amount((metric,))), samples)
+    if isinstance(moving, Reading):
+        return moving
+    value = samples.setting(metric)
+    if isinstance(value, Missing):
+        return value
+    line = metric_of(metric)
+    return Reading(value, 0.0, line.unit if line else "", "measured: as configured", 1, 1)
+
+
+def _highest(metric: str, samples: Samples) -> Reading | Missing:
+    found = samples.level(metric)
+    if isinstance(found, Missing):
+        return found
+    times, values = found
+    if not values:
+        return Missing(f"{metric}: its parts were never sampled together", WATCH_LONGER)
+    top, line = max(values), metric_of(metric)
+    return Reading(
+        top, 0.0, line.unit if line else "", f"inferred: none is reported, the most seen was {top:g}", 1, len(times)
+    )
+
+
+def _quantile(metric: str, q: float, samples: Samples) -> Reading | Missing:
+    pairs = samples.observed(metric)
+    if isinstance(pairs, Missing):
+        return _in_buckets(metric, q, samples, pairs)
+    ordered = sorted(pairs[1])
+    if len(ordered) < _MIN_REQUESTS:
+        return Missing(f"{metric}: only {len(ordered)} requests finished in this segment", WATCH_LONGER)
+    error, line = bm.quantile_error(ordered, q), metric_of(metric)
+    source = "measured: each request"
+    return Reading(bm.quantile(ordered, q), error, line.unit if line else "", source, bm.BATCHES, len(ordered))
+
+
+def _in_buckets(metric: str, q: float, samples: Samples, absent: Missing) -> Reading | Missing:
+    told = buckets(metric, samples)
+    if isinstance(told, Missing):
+        return told
+    if not told:
+        return absent
+    bounds, grown = list(told), list(accumulate(told.values(), max))
+    if grown[-1] < _MIN_REQUESTS:
+        return Missing(f"{metric}: only {grown[-1]:.0f} values in this segment", WATCH_LONGER)
+    index = next(i for i, total in enumerate(grown) if total >= q * grown[-1])
+    low, below = (bounds[index - 1], grown[index - 1]) if index else (0.0, 0.0)
+    if math.isinf(bounds[index]):
+        return Missing(f"{metric}: the quantile lies above the last bucket ({low:g})", "finer buckets")
+    value = low + (q * grown[-1] - below) / (grown[index] - below) * (bounds[index] - low)
+    error, line = max(value - low, bounds[index] - value), metric_of(metric)
+    source = f"inferred: histogram bucket {low:g} to {bounds[index]:g}"
+    return Reading(value, error, line.unit if line else "", source, 1, round(grown[-1]))
+
+
+def buckets(metric: str, samples: Samples) -> dict[float, float] | Missing:
+    """Return upper bound → how many values came at or below it, rising; empty where there is no histogram.
+
+    A bound may be spelt in two ways (``1`` and ``1.0``).
+    """
+    found: dict[float, float] = {}
+    spelt = {dict(labels).get("le", "") for labels in samples.keys(f"{metric}.bucket")}
+    for text in spelt:
+        bound = math.inf if text in ("+Inf", "inf", "") else float(text)
+        flow = samples.counter(f"{metric}.bucket", le=text)
+        if isinstance(flow, Flow):
+            found[bound] = found.get(bound, 0.0) + samples.whole(flow)
+        elif bound not in found and len(spelt) == 1:
+            return flow
+    if spelt and not found:
+        return samples.absent(f"{metric}.bucket")
+    return dict(sorted(found.items()))

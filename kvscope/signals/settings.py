@@ -1,0 +1,49 @@
+"""What an engine was told: settings that decide what can go wrong, alone or against what is measured."""
+
+from __future__ import annotations
+
+from kvscope.signals.algebra import Expr, gauge, mean_of, setting
+from kvscope.signals.registry import DOWN, NEITHER, declare
+from probes.catalog import CATALOG
+
+_ELSEWHERE = {"kv.index_buffer_bytes": ("index_buffer_bytes", "Bytes of the buffer that scores every position.")}
+
+for _metric, (_name, _help) in _ELSEWHERE.items():
+    declare(_name, setting(_metric), NEITHER, _help)
+for _metric, _line in CATALOG.items():
+    if _metric.startswith("config.") and _line.kind == "gauge":
+        declare(_metric.removeprefix("config."), setting(_metric), NEITHER, _line.help, unit=_line.unit)
+
+_prompt = mean_of("request.tokens_in")
+
+
+def _against(name: str, expr: Expr, help: str, unit: str = "x") -> None:
+    declare(name, expr, DOWN, help, unit=unit)
+
+
+_against(
+    "kv_replication_factor",
+    setting("config.tensor_parallel") / setting("config.kv_heads"),
+    "Ranks that a layer is split over / its KV heads: above 1 ranks hold copies of the same KV.",
+)
+_against(
+    "running_over_graph_batch",
+    gauge("sched.running") / setting("config.graph_max_batch"),
+    "Running requests / the largest batch for which a graph was captured: above 1 steps run without a graph.",
+)
+_against(
+    "prompt_over_alignment",
+    _prompt / setting("config.prefix_alignment"),
+    "Prompt tokens of a request / the multiple in which prefixes are cached: below 1 nothing can be cached.",
+)
+_against(
+    "chunks_per_prompt",
+    _prompt / setting("config.max_batched_tokens"),
+    "Steps that a prompt's prefill takes at the tokens a step may compute.",
+    "steps",
+)
+_against(
+    "topk_over_prompt",
+    setting("config.sparse_topk") / _prompt,
+    "Tokens sparse attention reads / prompt tokens: near 1 there is nothing to leave out.",
+)
