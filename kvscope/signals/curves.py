@@ -108,14 +108,15 @@ class Curve:
         self._metrics = needs(expr)
         self._known: dict[int, float | None] = {}
         self._missing: Missing | None = None
+        self._open_from = 0
 
     def points(self, store: Store, start_s: float, end_s: float) -> tuple[tuple[float, float], ...] | Missing:
         """Return (middle of a bin, value) from ``start_s`` to ``end_s``; Missing where nobody ever told a point."""
         first, last = math.floor(start_s / self.bin_s + 1e-9), math.ceil(end_s / self.bin_s - 1e-9)
-        open_from = self._open_from(store)
-        unread = [index for index in range(first, last) if index not in self._known or index >= open_from]
+        unread = [index for index in range(first, last) if index not in self._known or index >= self._open_from]
         if unread:
             self._read(store, unread[0], unread[-1] + 1)
+            self._open_from = self._told_until(store)
         found = ((index, self._known.get(index)) for index in range(first, last))
         told = tuple(((index + 0.5) * self.bin_s, value) for index, value in found if value is not None)
         if not told and self._missing is not None:
@@ -132,8 +133,8 @@ class Curve:
         values = [None] * (last - first) if isinstance(found, Missing) else found
         self._known.update(zip(range(first, last), values, strict=True))
 
-    def _open_from(self, store: Store) -> int:
-        """The bin before the one in which a series of this line spoke last: from there on more may come."""
-        newest = [store.newest(metric) for metric in self._metrics]
+    def _told_until(self, store: Store) -> int:
+        """The bin before the one in which a series of this line spoke last: what comes next may change it."""
+        newest = [store.newest(name) for metric in self._metrics for name in (metric, f"{metric}.count")]
         told = [t for t in newest if t is not None]
         return int(min(told) // self.bin_s) - 1 if told else 0
