@@ -10,7 +10,7 @@ from engine.knobs import KnobError, Knobs
 from engine.model import ModelConfig
 from engine.representatives import KINDS
 
-COLD_FORM, KERNELS = "cold_int8", ("generic", "block")
+KERNELS = ("generic", "block")
 """What devices other than the CPU have."""
 SMALLEST = 8
 """Block ids are made for blocks of at least an eighth of the full size: tables must not outgrow what they describe."""
@@ -51,8 +51,6 @@ def check_knobs(knobs: Knobs, device: Device | None) -> None:
     """KnobError for what the device has no kernels for."""
     if device is None or device.operators is None:
         return
-    if knobs.cold_form != COLD_FORM:
-        raise KnobError(f"knob cold_form {knobs.cold_form!r}: device {device.name} reads {COLD_FORM} only")
     if knobs.kernels not in KERNELS or knobs.selector not in ("same", *KERNELS):
         raise KnobError(
             f"knobs kernels {knobs.kernels!r}, selector {knobs.selector!r}: device {device.name} has "
@@ -63,12 +61,12 @@ def check_knobs(knobs: Knobs, device: Device | None) -> None:
 def _on_device(
     config: ModelConfig, knobs: Knobs, pool_bytes: int, block_tokens: int, device: Device, operators: Operators
 ) -> KVCache:
-    """A pool on a device: pages at full precision and as int8."""
+    """A pool on a device."""
     from engine.devices._cache import DeviceCache
 
     check_knobs(knobs, device)
     geometry = geometry_of(config, knobs, block_tokens, device.precision)
-    page_bytes = max(forms.get(COLD_FORM).page_bytes(geometry), geometry.hot_page_bytes // SMALLEST)
+    page_bytes = max(forms.get(knobs.cold_form).page_bytes(geometry), geometry.hot_page_bytes // SMALLEST)
     return DeviceCache(
         geometry,
         pool_bytes,

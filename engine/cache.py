@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from engine.blocks import Blocks
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.geometry import KVGeometry
 from engine.pages import Pages
 from engine.representatives import Known, Representatives

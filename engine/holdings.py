@@ -9,8 +9,7 @@ from torch import Tensor
 
 from engine.arena import OutOfBlocks
 from engine.cache import KVCache
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.prefix import PrefixCache
 from engine.residency import Residency
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.arena import OutOfBlocks
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.pages import Transfer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from operator import add
 from typing import TYPE_CHECKING
 
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.quality import COLUMNS as QUALITY
 from engine.quality import Quality
 from probes.openmetrics import Histogram

@@ -21,15 +21,15 @@ from time import perf_counter
 import numba
 import torch
 
-from engine import memory
+from engine import forms, memory
 from engine.cache import KVCache
-from engine.forms.cold_int8 import CODE as INT8
 from engine.geometry import FLOAT_BYTES, KVGeometry
 from engine.kernels import DecodeBatch, Keep, get
 from engine.kernels._base import Selection
 from engine.kernels.block import warm_up
 
 COPY_BYTES = 256 << 20
+INT8 = forms.codes()["cold_int8"]
 PART = 2048
 """Pages made cold at a time."""
 IN_A_ROW = 5

@@ -12,17 +12,14 @@ import torch
 
 from engine import forms
 from engine.arena import Arena, OutOfBlocks
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.cold_int8 import CODE as COLD
-from engine.forms.hot import CODE as HOT
-from engine.forms.thinned import CODE as THINNED
-from engine.forms.thinned import FORM
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.geometry import KVGeometry
 
 if TYPE_CHECKING:
     from engine.kernels._base import Phases
 
 SLAB_PAGES = 4
+COLD = forms.codes()["cold_int8"]
 # Pages converted at a time: few enough that the copies stay in memory the process already has.
 CHUNK = 256
 LINE = 64
@@ -43,6 +40,8 @@ class Views(NamedTuple):
     lines: npt.NDArray[np.int8]
     page_lines: npt.NDArray[np.int64]
     """By code: cache lines of a page."""
+    page_entries: npt.NDArray[np.int64]
+    """By code: entries that the page of a full block holds."""
 
 
 class Transfer(NamedTuple):
@@ -74,9 +73,10 @@ class Pages:
         device: torch.device | None = None,
     ) -> None:
         self.geometry, self.contiguous = geometry, contiguous
-        self.forms = {form.CODE: form for form in map(forms.get, forms.names())}
+        codecs = [forms.get(name, on_device=device is not None) for name in forms.names()]
+        self.forms = {form.CODE: form for form in codecs}
         sizes = {code: form.page_bytes(geometry) for code, form in self.forms.items()}
-        shares = None if split is None else {forms.get(name).CODE: share for name, share in split.items()}
+        shares = None if split is None else {forms.codes()[name]: share for name, share in split.items()}
         slab_bytes = SLAB_PAGES * geometry.hot_page_bytes
         self.arena = Arena(pool_bytes, slab_bytes, sizes, shares, device)
         self.host = Arena(host_bytes, slab_bytes, sizes) if host_bytes else None
@@ -93,11 +93,21 @@ class Pages:
         self.rows_f32 = self.arena.data.view(torch.float32).view(-1, geometry.head_dim)
         self.rows_i8 = self.arena.data.view(torch.int8).view(-1, geometry.head_dim)
         self.floats = self.arena.data.view(torch.float32)
-        page_lines = torch.zeros(2 * HOST, dtype=torch.int64)
+        page_lines, entries = torch.zeros(2, 2 * HOST, dtype=torch.int64)
         for code, size in sizes.items():
             page_lines[code] = size // LINE
+            entries[code] = self.forms[code].entries(geometry)
         lines = self.arena.data.view(torch.int8).view(-1, LINE)
-        arrays = (self.rows_f32, self.rows_i8, self.floats, self.page_offset, self.page_form, lines, page_lines)
+        arrays = (
+            self.rows_f32,
+            self.rows_i8,
+            self.floats,
+            self.page_offset,
+            self.page_form,
+            lines,
+            page_lines,
+            entries,
+        )
         self.views = Views(*(tensor.numpy() for tensor in arrays))
 
     def place_hot(self, ids: list[int]) -> None:
@@ -172,6 +182,10 @@ class Pages:
         self.page_form.view(-1)[transfer.flat] = code ^ HOST
         count_moved(self.page_counts, transfer.layer, code, code ^ HOST)
 
+    def lacks_tokens(self, code: int) -> bool:
+        """Whether a page of this code (with HOST or without) holds only some of its block's tokens."""
+        return code % HOST in self.forms and not self.forms[code % HOST].WHOLE
+
     def _arena(self, code: int) -> Arena:
         if code < HOST:
             return self.arena
@@ -221,14 +235,14 @@ class Pages:
         ids = block_table[: self.geometry.blocks_for(context_len)].long()
         held, tokens = self.page_form[layer, ids], self.geometry.block_tokens
         gone = held == EVICTED
-        thin = held % HOST == THINNED
-        if not (gone | thin).any():
+        partial = [code for code in torch.unique(held).tolist() if self.lacks_tokens(code)]
+        if not (partial or gone.any()):
             return None
         absent = gone[..., None].repeat(1, 1, tokens)
-        for code in torch.unique(held[thin]).tolist():
+        for code in partial:
             mask = held == code
-            pages = self._arena(code).read(THINNED, self.page_offset[layer, ids][mask])
-            absent[mask] = ~FORM.kept(self.geometry, pages)
+            pages = self._arena(code).read(code % HOST, self.page_offset[layer, ids][mask])
+            absent[mask] = ~self.forms[code % HOST].kept(self.geometry, pages).cpu()
         return absent.transpose(1, 2).flatten(0, 1)[:context_len]
 
     def _move(self, source: int, target: int, layer: torch.Tensor, block: torch.Tensor, head: torch.Tensor) -> int:

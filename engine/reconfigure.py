@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine import forms, policies
 from engine.build import make_cache
-from engine.forms import EVICTED
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOT
 from engine.knobs import STRUCTURE, Knobs
 from engine.scheduler import check_fits
 

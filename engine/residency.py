@@ -11,8 +11,7 @@ from torch import Tensor
 from engine import forms, policies
 from engine.arena import OutOfBlocks
 from engine.cache import KVCache
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.host_tier import HostCounts, HostTier
 from engine.knobs import Knobs
 from engine.policies._base import Policy, Run

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
-from engine.forms.thinned import CODE as THINNED
+from engine.forms import HOT
 
 if TYPE_CHECKING:
     from engine.knobs import Knobs
@@ -53,7 +51,8 @@ class Promoter:
         self.last[touched] = self.clock
         form = self.residency.cache.page_form
         placed = self.residency.placed[None, :, None]
-        cold = (form != NONE) & (form != EVICTED) & (form != HOT) & (form < HOST) & (form != THINNED)
+        whole = [code for code, one in self.residency.cache.forms.items() if one.WHOLE and code != HOT]
+        cold = torch.isin(form, torch.tensor(whole, dtype=form.dtype))
         wanted = touched & cold & placed & (self.touches >= knobs.promote_after)
         hot, idle = (form == HOT) & placed, self.clock - self.last >= knobs.demote_after
         budget = ((hot | (cold & placed)).sum((1, 2)) * knobs.hot_share).long()

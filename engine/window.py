@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.forms import EVICTED, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOT, NONE
 from engine.kernels._base import DecodeBatch, Phases, Traffic
 
 if TYPE_CHECKING:

@@ -48,7 +48,10 @@ class Traffics:
 
 
 class Reader(Protocol):
-    """Chooses and reads pages for one batch. ``counts`` int32 [layers, 2]: hot and cold pages each layer read last."""
+    """Chooses and reads pages for one batch.
+
+    ``counts`` int32 [layers, 1 + the pools' forms]: pages that each layer read last, hot ones first.
+    """
 
     def select(self, layer: int, q: Tensor) -> None:
         """q [requests, q_heads, d]: decide what `attend` reads."""
@@ -72,8 +75,8 @@ class Operators(Protocol):
         """Representatives of full hot blocks int64 [n], in every layer."""
         ...
 
-    def freeze(self, pool: PagedPool, pages: Tensor) -> Tensor:
-        """Hot pages int64 [n] as int8: bytes uint8 [n, page_bytes]."""
+    def freeze(self, pool: PagedPool, form: str, pages: Tensor) -> Tensor:
+        """Hot pages int64 [n] in a cold form: bytes uint8 [n, page_bytes]."""
         ...
 
     def reader(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> Reader: ...

@@ -1,26 +1,24 @@
 """The KV cache with its pages on a device: books and tables stay with the host, bytes and their addresses lie there.
 
-Pages have two forms, full precision and int8; a third may lie in host memory. What the host decides about a page
-(`page_form`, `page_offset`) reaches the device's own table, `place`, by `sync`, before the next kernel runs.
+What the host decides about a page (`page_form`, `page_offset`) reaches the device's own table, `place`, by `sync`,
+before the next kernel runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from engine import forms as kv_forms
 from engine.arena import OutOfBlocks
 from engine.cache import Entries, KVCache
 from engine.devices._link import Link, send
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.cold_int8 import CODE as COLD
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOST, HOT
 from engine.geometry import DTYPES, KVGeometry
-from engine.kernels._cuda.pool import ABSENT, AWAY, PagedPool
+from engine.kernels._cuda.pool import ABSENT, AWAY, PagedPool, cold_code
 from engine.pages import Transfer, count_moved, flat_index
 from engine.representatives import Known
 
@@ -52,33 +50,39 @@ class DeviceCache(KVCache):
         )
         self.device, self.operators = device, operators
         self.dtype: torch.dtype = getattr(torch, geometry.dtype)
-        self.unit = gcd(self.arena.slab_bytes, self.arena.page_bytes[COLD])
         lead = (geometry.layers, geometry.kv_heads, max_blocks)
         self.place = torch.full(lead, ABSENT, dtype=torch.int32, device=device)
         shape = (*lead, geometry.subs_per_block, geometry.rep_rows, geometry.head_dim)
         self.reps = torch.zeros(shape, dtype=self.dtype, device=device)
         self._changed = np.zeros(max_blocks, dtype=np.bool_)
-        self.pools = {cold: [self._pool(layer, cold) for layer in range(geometry.layers)] for cold in (False, True)}
+        self._pools: dict[tuple[str, ...], list[PagedPool]] = {}
         self._link = Link(self, self.host) if self.host is not None else None
 
     def _represent(self, max_blocks: int) -> Known:
         return Known(max_blocks)
 
-    def _pool(self, layer: int, cold: bool) -> PagedPool:
-        """One layer as the kernels see it; without ``cold`` they are told that nothing is int8, and are faster."""
+    def pools(self, forms: tuple[str, ...]) -> list[PagedPool]:
+        """Every layer as kernels see it that look for pages of these cold forms, and of no others."""
+        if forms not in self._pools:
+            self._pools[forms] = [self._pool(layer, forms) for layer in range(self.geometry.layers)]
+        return self._pools[forms]
+
+    def cold_forms(self) -> tuple[str, ...]:
+        """Cold forms of which there are pages now, here or in host memory."""
+        live = self.page_counts[:, :HOST].sum(0) + self.page_counts[:, HOST:].sum(0)
+        return tuple(form.NAME for code, form in self.forms.items() if code != HOT and live[code])
+
+    def _pool(self, layer: int, forms: tuple[str, ...]) -> PagedPool:
         shape, data = self.geometry, self.arena.data
-        rows = shape.block_tokens * shape.head_dim
-        scales = data.view(torch.float32)[rows // 2 :]
         return PagedPool(
             shape,
             data.view(self.dtype).view(-1, 2, shape.block_tokens, shape.head_dim),
-            data.view(torch.int8) if cold else data.view(torch.int8)[:0],
-            scales,
+            data,
             self.place[layer].t(),
             self.reps[layer].transpose(0, 1),
             "mean" if shape.rep_rows == 1 else "bounds",
-            self.unit,
-            self.unit // 4,
+            forms,
+            self.arena.slab_bytes,
         )
 
     def sync(self) -> None:
@@ -88,8 +92,12 @@ class DeviceCache(KVCache):
             return
         self._changed[:] = False
         held, offset = self.page_form[:, ids], self.page_offset[:, ids]
-        code = torch.where(held == HOT, offset // self.geometry.hot_page_bytes, -2 - offset // self.unit)
-        code = torch.where((held == NONE) | (held == EVICTED), ABSENT, code)
+        code = torch.where(held == HOT, offset // self.geometry.hot_page_bytes, ABSENT)
+        forms = self.cold_forms()
+        pool = self.pools(forms)[0]
+        for name in forms:
+            there = held == kv_forms.codes()[name]
+            code[there] = cold_code(name, pool.numbers(name, offset[there]))
         code = torch.where(held >= HOST, AWAY, code).to(torch.int32).transpose(1, 2).contiguous()
         self.place.index_copy_(2, send(ids, self.device), send(code, self.device))
 
@@ -106,7 +114,7 @@ class DeviceCache(KVCache):
             ids = ids[filled == self.geometry.block_tokens]
         if len(ids):
             self.sync()
-            self.operators.summarise(self.pools[False], send(ids, self.device))
+            self.operators.summarise(self.pools(()), send(ids, self.device))
             self.representatives.learn(ids)
 
     def place_hot(self, ids: list[int]) -> None:
@@ -132,7 +140,7 @@ class DeviceCache(KVCache):
 
         self.sync()
         held = self.place[layer].t()[ids.to(self.device)]
-        k, v = _plain.pages(self.pools[True][layer], held)
+        k, v, _ = _plain.pages(self.pools(self.cold_forms())[layer], held)
         away = self.page_form[layer, ids] >= HOST
         if self._link is not None and bool(away.any()):
             at = away.to(self.device)
@@ -149,8 +157,10 @@ class DeviceCache(KVCache):
         filled = self.blocks.filled[self.blocks.live_ids()]
         short = int((tokens - filled).sum())
         live = self.page_counts[:, :HOST] + self.page_counts[:, HOST:]
-        gone = live[:, NONE] + live[:, EVICTED]
-        cold = (live.sum(1) - live[:, HOT] - gone) * tokens / heads
+        cold = np.zeros(len(live))
+        for code, form in self.forms.items():
+            if code != HOT:
+                cold += live[:, code] * form.entries(self.geometry) / heads
         return Entries((live[:, HOT] * tokens / heads - short).tolist(), cold.tolist())
 
     def _beside_bytes(self) -> int:
@@ -183,10 +193,8 @@ class DeviceCache(KVCache):
 
     def _converted(self, source: int, target: int, old: torch.Tensor) -> torch.Tensor:
         """Bytes uint8 [n, page_bytes] on the device of pages in their new form."""
-        if {source, target} != {HOT, COLD}:
-            raise ValueError(f"device: pages are {self.forms[HOT].NAME} or {self.forms[COLD].NAME} there")
-        pool = self.pools[True][0]
+        first, second = self.forms[source], self.forms[target]
         if source == HOT:
-            return self.operators.freeze(pool, send(old // self.geometry.hot_page_bytes, self.device))
-        k, v = pool.read_cold(send(old // self.unit, self.device))
-        return torch.stack((k, v), 1).to(self.dtype).view(len(old), -1).view(torch.uint8)
+            hot = send(old // self.geometry.hot_page_bytes, self.device)
+            return self.operators.freeze(self.pools(())[0], second.NAME, hot)
+        return second.encode(self.geometry, *first.decode(self.geometry, self.arena.read(source, old)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from engine import forms
 from engine.devices._base import Traffics
 from engine.devices._clock import Clock, Timeline
 from engine.devices._modes import Modes
@@ -30,6 +31,7 @@ class Flight:
     logits: Tensor
     start: Any
     end: Any
+    forms: tuple[str, ...]
     timeline: Timeline | None
     watch: Watch | None
 
@@ -68,8 +70,9 @@ class Landing:
         self._clock.reach(flight.end)
         engine, rows = self.engine, len(flight.requests)
         self._time(flight, times, phases)
-        width = len(flight.results) - 2 * engine.config.layers
-        self._count(flight, flight.results[width:].view(-1, 2))
+        columns = 1 + len(flight.forms)
+        width = len(flight.results) - columns * engine.config.layers
+        self._count(flight, flight.results[width:].view(-1, columns))
         chosen = flight.results[:rows].tolist()
         wanted = {*map(id, engine.scheduler.running), *map(id, engine.scheduler.waiting)}
         for request in flight.requests:
@@ -110,7 +113,8 @@ class Landing:
 
     def _count(self, flight: Flight, counts: Tensor) -> None:
         shape = self.engine.cache.geometry
-        found = pages_read(counts, self._modes.windows, flight.lens, shape.block_tokens, shape.kv_heads)
+        entries = [forms.get(name).entries(shape) for name in flight.forms]
+        found = pages_read(counts, entries, self._modes.windows, flight.lens, shape.block_tokens, shape.kv_heads)
         if self.traffic is None:
             self.traffic = found
             return

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.forms import HOST
-from engine.forms.cold_int8 import CODE as COLD
-from engine.forms.hot import CODE as HOT
-from engine.kernels._cuda.pool import PagedPool
 from engine.pages import Transfer
 
 if TYPE_CHECKING:
@@ -36,7 +33,7 @@ class Link:
     def __init__(self, cache: DeviceCache, host: Arena) -> None:
         self._cache, self._host = cache, host
         cuda = cache.device.type == "cuda"
-        size = STAGED * max(cache.arena.page_bytes[code] for code in (HOT, COLD))
+        size = STAGED * max(cache.arena.page_bytes.values())
         self._staging = torch.empty(size, dtype=torch.uint8, pin_memory=cuda)
         self._stream = torch.cuda.Stream(cache.device) if cuda else None  # type: ignore[no-untyped-call]
 
@@ -78,24 +75,6 @@ class Link:
             mask = codes == code
             at = mask.to(cache.device)
             pages = self._host.read(code % HOST, offsets[mask]).to(cache.device)
-            k[at], v[at] = rows_of(cache, code % HOST, pages)
+            decoded = cache.forms[code % HOST].decode(cache.geometry, pages)
+            k[at], v[at] = (part.to(cache.dtype) for part in decoded)
         return k, v
-
-
-def rows_of(cache: DeviceCache, form: int, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """k, v [n, tokens, d] of page bytes uint8 [n, page_bytes] on the device."""
-    shape = cache.geometry
-    if form == HOT:
-        both = pages.view(cache.dtype).view(len(pages), 2, shape.block_tokens, shape.head_dim)
-        return both[:, 0], both[:, 1]
-    k, v = packed(cache.pools[True][0], pages).read_cold(torch.arange(len(pages), device=pages.device))
-    return k.to(cache.dtype), v.to(cache.dtype)
-
-
-def packed(pool: PagedPool, pages: torch.Tensor) -> PagedPool:
-    """A pool whose int8 pages are these bytes uint8 [n, page_bytes], one after another."""
-    flat, size = pages.view(-1), pages.shape[1]
-    scales = flat.view(torch.float32)[pool.geometry.block_tokens * pool.geometry.head_dim // 2 :]
-    return PagedPool(
-        pool.geometry, pool.hot, flat.view(torch.int8), scales, pool.place, pool.reps, pool.statistics, size, size // 4
-    )

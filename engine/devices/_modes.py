@@ -13,8 +13,7 @@ from engine.devices._base import Batch, Device, Operators, Reader
 from engine.devices._cache import DeviceCache
 from engine.devices._plain import Plain, PlainReader
 from engine.devices._step import Mode, widened
-from engine.forms import EVICTED
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.kernels._cuda.graph import BUCKETS, StepGraphs, bucket_for, compiled
 from engine.policies._base import Run
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from engine.request import Request
 
 LONG = 64
-"""Blocks of the imagined context whose forms say whether a policy ever makes pages int8."""
+"""Blocks of the imagined context that says which forms a policy gives pages."""
 Outcome = tuple[Tensor, Tensor]
 
 
@@ -54,26 +53,28 @@ class Modes:
         engine = self.engine
         if engine.cache is not self._cache:
             self._forget()
-        cold = bool(engine.cache.page_counts[:, 2:].any())
-        if self._now is not None and self._now[0] is engine.knobs and self._now[1].cold >= cold:
+        assert isinstance(engine.cache, DeviceCache)
+        there = set(engine.cache.cold_forms())
+        if self._now is not None and self._now[0] is engine.knobs and there <= set(self._now[1].forms):
             return self._now[1]
         knobs, policy = engine.knobs, engine.residency.policy
         name = knobs.kernels if policy.SPARSE else "block"
         selector = name if knobs.selector == "same" else knobs.selector
         careful = engine.residency.tier is not None or bool(knobs.promote_after and policy.SPARSE)
         keep = policy.keep(knobs, engine.cache.geometry.block_tokens)
-        mode = Mode(name, selector, keep, cold or self._freezes(), careful)
+        mode = Mode(name, selector, keep, tuple(sorted(there | self._freezes())), careful)
         self._now = (knobs, mode)
         return mode
 
-    def _freezes(self) -> bool:
-        """Whether the policy would give any page of a long context another form than full precision."""
+    def _freezes(self) -> set[str]:
+        """Cold forms that the policy would give pages of a long context."""
         engine, shape = self.engine, self.engine.cache.geometry
         if not engine.residency.policy.SPARSE:
-            return False
+            return set()
         importance = torch.rand(1, LONG, shape.kv_heads, generator=torch.Generator().manual_seed(0))
         target = engine.residency.policy.place(Run(importance, shape.block_tokens), engine.knobs)
-        return bool(((target != HOT) & (target != EVICTED)).any())
+        given = set(torch.unique(target).tolist())
+        return {form.NAME for code, form in engine.cache.forms.items() if code in given and code != HOT}
 
     def batch(self, rows: int) -> Batch:
         if rows not in self._batches:
@@ -90,7 +91,7 @@ class Modes:
         key = (mode, batch.requests)
         if key not in self._readers:
             assert isinstance(self._cache, DeviceCache)
-            pools = self._cache.pools[mode.cold]
+            pools = self._cache.pools(mode.forms)
             self._readers[key] = _reader(self._cache.operators, pools, batch, mode)
         return self._readers[key]
 
@@ -100,7 +101,7 @@ class Modes:
             return None
         assert isinstance(self._cache, DeviceCache)
         batch = self._batches[rows] if rows in self._batches else self.batch(rows)
-        return PlainReader(self._cache.pools[mode.cold], batch, widened(mode.keep, self.engine.knobs.prefetch))
+        return PlainReader(self._cache.pools(mode.forms), batch, widened(mode.keep, self.engine.knobs.prefetch))
 
     def fill(self, batch: Batch, mode: Mode, requests: Sequence[Request], before: Sequence[Request]) -> None:
         """Tell the device whose step it is; a token that is still on its way comes from a row of ``before``."""

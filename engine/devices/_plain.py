@@ -13,14 +13,14 @@ from torch import Tensor
 
 from engine.devices._base import WANTED, WINDOW, Batch, Mark
 from engine.kernels._base import Keep
-from engine.kernels._cuda.pool import ABSENT, AWAY, PagedPool
+from engine.kernels._cuda.pool import ABSENT, PagedPool, is_form, page_number
 
 HIDDEN = -1e30
 BLOCKS_AT_ONCE = 512
 
 
-def pages(pool: PagedPool, held: Tensor, *, zeros: bool = True) -> tuple[Tensor, Tensor]:
-    """k, v [..., tokens, d] at full precision of the pages that ``held`` int32 [...] names.
+def pages(pool: PagedPool, held: Tensor, *, zeros: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """k, v [..., tokens, d] at full precision, and which tokens are there, of the pages ``held`` int32 [...] names.
 
     Where none is: zeros, or without ``zeros`` anything, which saves a pass over everything.
     """
@@ -29,15 +29,17 @@ def pages(pool: PagedPool, held: Tensor, *, zeros: bool = True) -> tuple[Tensor,
     rows = held.clamp_min(0).long()[..., None] * (2 * tokens) + slot
     flat = pool.hot.view(-1, dim)
     k, v = flat[rows], flat[rows + tokens]
+    there = (held >= 0)[..., None].expand(rows.shape)
     if zeros:
         gone = (held < 0)[..., None, None]
         k, v = k.masked_fill_(gone, 0), v.masked_fill_(gone, 0)
-    if len(pool.cold) == 0:
-        return k, v
-    cold = (held < ABSENT) & (held > AWAY)
-    k8, v8 = pool.read_cold(torch.where(cold, -2 - held, 0).long())
-    there = cold[..., None, None]
-    return torch.where(there, k8.to(k.dtype), k), torch.where(there, v8.to(v.dtype), v)
+    for form in pool.forms:
+        mine = is_form(held, form)
+        cold_k, cold_v, kept = pool.read(form, torch.where(mine, page_number(held), 0))
+        at = mine[..., None, None]
+        k, v = torch.where(at, cold_k.to(k.dtype), k), torch.where(at, cold_v.to(v.dtype), v)
+        there = torch.where(mine[..., None], kept, there)
+    return k, v, there
 
 
 class Plain:
@@ -54,17 +56,9 @@ class Plain:
             for part in ids.split(BLOCKS_AT_ONCE):  # type: ignore[no-untyped-call]
                 pool.summarise(part)
 
-    def freeze(self, pool: PagedPool, pages: Tensor) -> Tensor:
-        shape = pool.geometry
+    def freeze(self, pool: PagedPool, form: str, pages: Tensor) -> Tensor:
         x = pool.hot[pages].float()
-        scale = x.abs().amax(-1) / 127.0
-        rows = (x / torch.where(scale > 0, scale, 1.0)[..., None]).round_().to(torch.int8)
-        k, v = rows[:, 0].flatten(1), rows[:, 1].transpose(1, 2).flatten(1)
-        parts = [part.contiguous().view(torch.uint8) for part in (k, v, scale.flatten(1))]
-        body = torch.cat(parts, 1)
-        out = torch.zeros(len(pages), shape.cold_page_bytes, dtype=torch.uint8, device=x.device)
-        out[:, : body.shape[1]] = body
-        return out
+        return pool.form(form).encode(pool.geometry, x[:, 0], x[:, 1])
 
     def reader(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> PlainReader:
         return PlainReader(pools, batch, keep)
@@ -90,12 +84,11 @@ class Plain:
         shape, end = pool.geometry, start + len(q)
         ids = table[: shape.blocks_for(end)].long()
         held = pool.place[ids].T
-        k, v = (part.flatten(1, 2)[:, :end] for part in pages(pool, held))
+        k, v, kept = (part.flatten(1, 2)[:, :end] for part in pages(pool, held))
         rows = q.view(len(q), shape.kv_heads, shape.group, -1)
         scores = torch.einsum("nhgd,htd->hgnt", rows, k) * shape.head_dim**-0.5
         behind = torch.arange(start, end, device=q.device)[:, None] - torch.arange(end, device=q.device)
-        there = (held != ABSENT).repeat_interleave(shape.block_tokens, 1)[:, None, None, :end]
-        seen = (behind >= 0) & (behind < (window or end)) & there
+        seen = (behind >= 0) & (behind < (window or end)) & kept[:, None, None]
         return scores.masked_fill(~seen, HIDDEN), v
 
 
@@ -118,7 +111,7 @@ class PlainReader:
         self.pools, self.batch, self.keep = pools, batch, keep
         shape = pools[0].geometry
         self.most = batch.width if keep is None else keep.blocks_for(batch.width * shape.block_tokens)
-        self._counts = torch.zeros(len(pools), 2, dtype=torch.int32, device=batch.table.device)
+        self._counts = torch.zeros(len(pools), 1 + len(pools[0].forms), dtype=torch.int32, device=batch.table.device)
         self.spot = torch.full((batch.requests, shape.kv_heads, self.most), -1, device=batch.table.device)
 
     def select(self, layer: int, q: Tensor) -> None:
@@ -157,9 +150,9 @@ class PlainReader:
     def attend(self, layer: int, q: Tensor, mark: Mark | None) -> Tensor:
         pool, shape = self.pools[layer], self.pools[layer].geometry
         held = self.codes(layer)
-        k, v = pages(pool, held, zeros=False)
+        k, v, kept = pages(pool, held, zeros=False)
         slot = self.spot[..., None] * shape.block_tokens + torch.arange(shape.block_tokens, device=q.device)
-        read = (held != ABSENT)[..., None] & (slot < self.batch.lens[:, None, None, None])
+        read = kept & (slot < self.batch.lens[:, None, None, None])
         if mark is not None:
             mark("gather")
         # What was never written may be anything, and no weight of zero makes that nothing.
@@ -169,7 +162,8 @@ class PlainReader:
         weight = score.masked_fill(~read.flatten(2)[:, :, None], HIDDEN).softmax(-1).to(q.dtype)
         out: Tensor = (weight @ v.flatten(2, 3)).reshape(q.shape)
         self._counts[layer, 0] = (held >= 0).sum()
-        self._counts[layer, 1] = (held < ABSENT).sum()
+        for column, form in enumerate(pool.forms, 1):
+            self._counts[layer, column] = is_form(held, form).sum()
         if mark is not None:
             mark("attend")
         return out

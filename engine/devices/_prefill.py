@@ -45,8 +45,7 @@ class ChunkAttend:
         last = min(self.end, sample_end)
         self.sampled = range(max(self.start, last - SAMPLED_QUERIES), last)
         self.windows = windows or (0,) * shape.layers
-        cold = bool(cache.page_counts[:, 2:].any())
-        self.pools = cache.pools[cold]
+        self.pools = cache.pools(cache.cold_forms())
         self.away = bool((cache.page_form[:, self.ids] >= HOST).any())
         self._mass: list[Tensor] = []
 
@@ -105,15 +104,17 @@ class ChunkAttend:
             self.residency.importance[:, self.ids[: mass.shape[1]]] += mass
 
 
-def warm(cache: DeviceCache, cold: bool) -> None:
-    """Compile what prompts of any length will run."""
+def warm(cache: DeviceCache, forms: tuple[str, ...]) -> None:
+    """Compile what prompts of any length will run, and what gives pages one of these cold forms."""
     where = cache.device
     shape, operators = cache.geometry, cache.operators
     table = torch.zeros(1, dtype=torch.int32, device=where)
     q = torch.zeros(1, shape.q_heads, shape.head_dim, dtype=cache.dtype, device=where)
     cache.sync()
-    for pools in (cache.pools[False], *([cache.pools[True]] if cold else [])):
-        _, mass_at = operators.chunk(q, pools[0], table, 0, 0)
-        operators.observe(q, mass_at, pools[0], table, 0, 1, 0)
-    if cold:
-        operators.freeze(cache.pools[True][0], torch.zeros(1, dtype=torch.int64, device=where))
+    # Pages of each form are met alone at first, and with those of the others later.
+    for some in {(), *((form,) for form in forms), forms}:
+        pool = cache.pools(some)[0]
+        _, mass_at = operators.chunk(q, pool, table, 0, 0)
+        operators.observe(q, mass_at, pool, table, 0, 1, 0)
+    for form in forms:
+        operators.freeze(cache.pools(())[0], form, torch.zeros(1, dtype=torch.int64, device=where))

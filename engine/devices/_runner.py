@@ -68,7 +68,7 @@ class Runner:
         mode = self.modes.now()
         if not self.device.graphs:
             return
-        warm(self.cache, mode.cold)
+        warm(self.cache, mode.forms)
         if not mode.careful:
             for bucket in BUCKETS:
                 if bucket <= bucket_for(min(self.engine.knobs.max_running, BUCKETS[-1])):
@@ -134,7 +134,7 @@ class Runner:
             request.ahead += 1
         self._book(requests, lens)
         engine.age(requests)
-        return Flight(requests, lens, landed, logits, start, end, timeline, watch)
+        return Flight(requests, lens, landed, logits, start, end, mode.forms, timeline, watch)
 
     def _book(self, requests: list[Request], lens: list[int]) -> None:
         """The step's rows count as stored: whatever reads or moves them is queued behind it."""
@@ -157,7 +157,7 @@ class Runner:
         """The step itself: logits [rows, vocabulary]; chosen tokens, then pages read by layer, int64."""
         engine, reader = self.engine, self.modes.reader(mode, batch)
         mark = timeline.mark if timeline is not None else None
-        attend = StepAttend(self.cache, batch, reader, mode.cold, self.modes.windows, mark, watch)
+        attend = StepAttend(self.cache, batch, reader, mode.forms, self.modes.windows, mark, watch)
         tokens, positions = tokens_of(batch, self.last)
         logits = engine.model.logits(engine.model(tokens, positions, attend))
         if mark is not None:

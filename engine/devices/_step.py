@@ -25,8 +25,8 @@ class Mode:
     kernels: str
     selector: str
     keep: Keep | None
-    cold: bool
-    """Whether pages may be int8: where none can be, kernels need not look."""
+    forms: tuple[str, ...]
+    """Cold forms that pages may have: kernels look for no others, and are fastest where there are none."""
     careful: bool
     """Whether the host must know each choice at once: it fetches pages, or counts who is chosen how often."""
 
@@ -53,13 +53,13 @@ class StepAttend:
         cache: DeviceCache,
         batch: Batch,
         reader: Reader,
-        cold: bool,
+        forms: tuple[str, ...],
         windows: tuple[int, ...],
         mark: Mark | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.cache, self.batch, self.reader, self.mark, self.watch = cache, batch, reader, mark, watch
-        self.pools, self.windows = cache.pools[cold], windows
+        self.pools, self.windows = cache.pools(forms), windows
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [B, q_heads, head_dim], k and v [B, kv_heads, head_dim] → [B, q_heads, head_dim]."""
@@ -115,16 +115,23 @@ def widened(keep: Keep, prefetch: float) -> Keep:
     return replace(keep, share=min(1.0, keep.share * (1.0 + prefetch)))
 
 
-def pages_read(counts: Tensor, windows: tuple[int, ...], lens: list[int], tokens: int, heads: int) -> Traffics:
-    """From counts [layers, 2] of hot and cold pages; what a window reads is known from the lengths."""
+def pages_read(
+    counts: Tensor, entries: list[int], windows: tuple[int, ...], lens: list[int], tokens: int, heads: int
+) -> Traffics:
+    """From counts [layers, 1 + forms] of hot pages and each cold form's, which hold ``entries`` tokens where full.
+
+    What a window reads is known from the lengths.
+    """
     made = Traffics()
     unfilled = sum(tokens - ((n - 1) % tokens + 1) for n in lens)
-    for (hot, cold), window in zip(counts.tolist(), windows, strict=True):
+    for row, window in zip(counts.tolist(), windows, strict=True):
+        hot, cold = row[0], sum(row[1:])
         if window:
             seen = sum(min(n, window) for n in lens)
             hot, cold = heads * sum(-(-n // tokens) - max(0, n - window) // tokens for n in lens), 0
         else:
-            seen = (hot + cold) * tokens / heads - unfilled
+            held = sum(pages * each for pages, each in zip(row, (tokens, *entries), strict=True))
+            seen = held / heads - unfilled
         made.hot.append(hot)
         made.cold.append(cold)
         made.read.append(seen)

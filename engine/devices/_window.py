@@ -18,10 +18,10 @@ def attend(q: Tensor, pool: PagedPool, batch: Batch, window: int) -> Tensor:
     spot = (lens - 1).clamp_min(0) // tokens - torch.arange(count, device=q.device)
     ids = batch.table.long().gather(1, spot.clamp_min(0))
     held = pool.place[ids].masked_fill((spot < 0)[..., None], ABSENT).transpose(1, 2)
-    k, v = _plain.pages(pool, held)
+    k, v, kept = _plain.pages(pool, held)
     place = spot[..., None] * tokens + torch.arange(tokens, device=q.device)
     read = (place < lens[..., None]) & (place >= lens[..., None] - window)
-    read = (held != ABSENT)[..., None] & read[:, None]
+    read = kept & read[:, None]
     v = v.masked_fill(~read[..., None], 0)
     group = q.view(len(q), shape.kv_heads, shape.group, -1)
     score = (group @ k.flatten(2, 3).transpose(-1, -2)).float() * shape.head_dim**-0.5

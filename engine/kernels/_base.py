@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.forms import EVICTED, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOT, NONE
 
 if TYPE_CHECKING:
     from engine.cache import KVCache

@@ -12,13 +12,11 @@ import numba
 import numpy as np
 import torch
 
+from engine import forms
 from engine.cache import KVCache
-from engine.forms.hot import CODE as HOT
-from engine.forms.merged import CODE as MERGED
-from engine.forms.thinned import CODE as THINNED
-from engine.forms.thinned import FORM
+from engine.kernels import generic
 from engine.kernels._base import DecodeBatch, Phases, Selection, Traffic
-from engine.kernels._read import read_page, readable
+from engine.kernels._read import HOT, UNREAD, read_page, reader_of
 from engine.kernels._rows import LOWEST, merge, scale_query
 from engine.pages import LINE
 
@@ -45,8 +43,8 @@ def starts(pairs, heads, lens, tokens, count, everything):  # type: ignore[no-un
 
 @numba.njit(cache=True, fastmath=True, parallel=dict(PRANGE_ONLY), nogil=True)
 def attend_pages(  # type: ignore[no-untyped-def]
-    q, scale, lens, table, index, count, everything, layer, tokens, rank, kept, lanes,
-    rows_f32, rows_i8, floats, page_offset, page_form, lines, page_lines, out, read,
+    q, scale, lens, table, index, count, everything, layer, tokens, rank, lanes, reader_at,
+    rows_f32, rows_i8, floats, page_offset, page_form, lines, page_lines, page_entries, out, read,
 ):  # fmt: skip
     """q, out [B, H, G, D]; index, count as in Selection, unless `everything`; read int64 [lanes, 3] is written."""
     requests, heads, group, dim = q.shape
@@ -59,7 +57,8 @@ def attend_pages(  # type: ignore[no-untyped-def]
         s, mine = np.empty((group, tokens), np.float32), np.empty((group, dim), np.float32)
         bits = np.empty(tokens, np.int32)
         powers = bits.view(np.float32)
-        plain, inner = np.empty((tokens, dim), np.int8), np.empty((group, rank), np.float32)
+        plain, wide = np.empty((tokens, dim), np.int8), np.empty((tokens, dim), np.float32)
+        inner = np.empty((group, rank), np.float32)
         hot = cold = entries = 0
         for pair in range(requests * heads):
             low, high = max(first, start[pair]) - start[pair], min(last, start[pair + 1]) - start[pair]
@@ -74,13 +73,15 @@ def attend_pages(  # type: ignore[no-untyped-def]
                 soon = min(j + AHEAD, high - 1)
                 later = table[b, soon if everything else index[b, h, soon]]
                 lead = page_offset[layer, later, h] // LINE, page_lines[page_form[layer, later, h]]
-                if readable(form):
+                reader = reader_at[form]
+                if reader != UNREAD:
+                    kept = page_entries[form]
                     read_page(
-                        form, page_offset[layer, block, h], n, tokens, kept, lead, mine, top, sums, sofar, s, bits,
-                        powers, plain, inner, rows_f32, rows_i8, floats, lines,
+                        reader, page_offset[layer, block, h], n, tokens, kept, lead, mine, top, sums, sofar, s, bits,
+                        powers, plain, wide, inner, rows_f32, rows_i8, floats, lines,
                     )  # fmt: skip
-                    hot, cold = hot + (form == HOT), cold + (form != HOT)
-                    entries += 1 if form == MERGED else kept if form == THINNED else n
+                    hot, cold = hot + (reader == HOT), cold + (reader != HOT)
+                    entries += min(n, kept)
         read[lane, 0], read[lane, 1], read[lane, 2] = hot, cold, entries
     for pair in range(requests * heads):
         merge(peak[pair], total[pair], acc[pair], out[pair // heads, pair % heads])
@@ -103,6 +104,9 @@ class InPlace:
 
     def __init__(self) -> None:
         self.traffic = Traffic()
+        self._reader_at = reader_of()
+        self._unread = [code for code in forms.codes().values() if self._reader_at[code] == UNREAD]
+        self._decoding = generic.make()
 
     def attend(
         self,
@@ -114,7 +118,11 @@ class InPlace:
         scale: float,
         phases: Phases | None = None,
     ) -> torch.Tensor:
-        """As `Kernels.attend`."""
+        """As `Kernels.attend`; a cache with pages of a form that has no compiled reader is read by decoding them."""
+        if self._unread and cache.page_counts[layer, self._unread].any():
+            out = self._decoding.attend(q, layer, cache, batch, selection, scale, phases)
+            self.traffic = self._decoding.traffic
+            return out
         started = perf_counter()
         shape = cache.geometry
         groups = plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
@@ -127,7 +135,7 @@ class InPlace:
         lens = plain(batch.context_lens, torch.int32)
         attend_pages(
             groups, np.float32(scale), lens, plain(batch.block_table, torch.int32), index, count, selection is None,
-            layer, shape.block_tokens, shape.components, FORM.entries(shape), lanes, *cache.views, out.numpy(), read,
+            layer, shape.block_tokens, shape.components, lanes, self._reader_at, *cache.views, out.numpy(), read,
         )  # fmt: skip
         hot, cold, entries = read.sum(0).tolist()
         if phases is not None:

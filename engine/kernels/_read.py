@@ -1,4 +1,8 @@
-"""Compiled reading of one page in any form: fold its tokens into the running soft maximum of its kv head."""
+"""Compiled reading of one page: fold its tokens into the running soft maximum of its kv head.
+
+All of these readers are one compiled function, since a call through a pointer would cost as much as a page's products:
+a form that is to be read here wants a branch in `read_page`. Forms without one are decoded (`engine.kernels.generic`).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,25 @@ import math
 
 import numba
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from engine.forms.cold_int2 import CODE as INT2
-from engine.forms.cold_int4 import CODE as INT4
-from engine.forms.cold_int8 import CODE as INT8
-from engine.forms.hot import CODE as HOT
-from engine.forms.lowrank import CODE as LOWRANK
-from engine.forms.merged import CODE as MERGED
-from engine.forms.thinned import CODE as THINNED
+from engine import forms
 from engine.kernels._rows import NOTHING, add_rows, ask, scale_scores, score_rows, soften
 
+READERS = ("hot", "cold_int8", "cold_int4", "cold_int2", "cold_fp8", "lowrank", "thinned", "merged")
+HOT, INT8, INT4, INT2, FP8, LOWRANK, THINNED, MERGED = range(len(READERS))
+UNREAD = -1
+E4M3 = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float().numpy()
+"""What each byte of an e4m3 row is worth."""
 
-@numba.njit(cache=True)
-def readable(form):  # type: ignore[no-untyped-def]
-    return form in (HOT, INT8, INT4, INT2, LOWRANK, MERGED, THINNED)
+
+def reader_of() -> npt.NDArray[np.int64]:
+    """By code of a page: which reader it takes, UNREAD where there is none."""
+    table = np.full(2 * forms.HOST, UNREAD, dtype=np.int64)
+    for name, code in forms.codes().items():
+        table[code] = READERS.index(name) if name in READERS else UNREAD
+    return table
 
 
 @numba.njit(cache=True)
@@ -53,6 +62,27 @@ def read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, 
     scale_scores(s, floats, scales + tokens, n)
     unpack_rows(rows_i8, row + tokens // 2, n, plain)
     add_rows(s, plain, 0, n, acc, lines, NOTHING)
+
+
+@numba.njit(cache=True, fastmath=True)
+def widen_rows(rows_i8, row, n, out):  # type: ignore[no-untyped-def]
+    for t in range(n):
+        for i in range(out.shape[1]):
+            out[t, i] = E4M3[np.uint8(rows_i8[row + t, i])]
+
+
+@numba.njit(cache=True, fastmath=True)
+def read_fp8(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, wide, lines):  # type: ignore[no-untyped-def]
+    """`wide` float32 [tokens, d] is scratch: a look-up for each query head would cost as much as its products."""
+    dim = q.shape[1]
+    row, scales = offset // dim, offset // 4 + tokens * dim // 2
+    widen_rows(rows_i8, row, n, wide)
+    score_rows(q, wide, 0, n, s, lines, NOTHING)
+    scale_scores(s, floats, scales, n)
+    soften(s, n, peak, total, acc, bits, powers)
+    scale_scores(s, floats, scales + tokens, n)
+    widen_rows(rows_i8, row + tokens, n, wide)
+    add_rows(s, wide, 0, n, acc, lines, NOTHING)
 
 
 @numba.njit(cache=True, fastmath=True)
@@ -136,7 +166,7 @@ def read_thinned(offset, kept, q, peak, total, acc, s, bits, powers, rows_f32, l
 
 @numba.njit(cache=True, fastmath=True)
 def read_page(  # type: ignore[no-untyped-def]
-    form, offset, n, tokens, kept, soon, q, peak, total, acc, s, bits, powers, plain, inner,
+    reader, offset, n, tokens, kept, soon, q, peak, total, acc, s, bits, powers, plain, wide, inner,
     rows_f32, rows_i8, floats, lines,
 ):  # fmt: skip
     """Fold the first n tokens of a page into the running soft maximum; q [g, d] is scaled already.
@@ -144,12 +174,12 @@ def read_page(  # type: ignore[no-untyped-def]
     Meanwhile the cache lines `soon` (first, number), of a page to be read later, are asked for.
     """
     dim = q.shape[1]
-    if form == HOT:
+    if reader == HOT:
         row, lead = offset // (4 * dim), spread(soon, tokens)
         lead = score_rows(q, rows_f32, row, n, s, lines, lead)
         soften(s, n, peak, total, acc, bits, powers)
         add_rows(s, rows_f32, row + tokens, n, acc, lines, lead)
-    elif form == INT8:
+    elif reader == INT8:
         row, scales, lead = offset // dim, offset // 4 + tokens * dim // 2, spread(soon, tokens)
         lead = score_rows(q, rows_i8, row, n, s, lines, lead)
         scale_scores(s, floats, scales, n)
@@ -158,13 +188,15 @@ def read_page(  # type: ignore[no-untyped-def]
         add_rows(s, rows_i8, row + tokens, n, acc, lines, lead)
     else:
         ask(lines, soon)
-        if form == INT4:
+        if reader == INT4:
             read_int4(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
-        elif form == INT2:
+        elif reader == INT2:
             read_int2(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, plain, lines)
-        elif form == THINNED:
+        elif reader == FP8:
+            read_fp8(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, wide, lines)
+        elif reader == THINNED:
             read_thinned(offset, kept, q, peak, total, acc, s, bits, powers, rows_f32, lines)
-        elif form == LOWRANK:
+        elif reader == LOWRANK:
             read_lowrank(offset, n, tokens, q, peak, total, acc, s, bits, powers, rows_i8, floats, inner, lines)
         else:
             read_merged(offset, n, q, peak, total, acc, s, bits, powers, rows_f32, lines)

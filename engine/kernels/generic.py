@@ -14,17 +14,15 @@ from time import perf_counter
 
 import torch
 
+from engine import forms
 from engine.cache import KVCache
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.cold_int8 import CODE as COLD
-from engine.forms.hot import CODE as HOT
-from engine.forms.thinned import CODE as THINNED
-from engine.forms.thinned import FORM
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
 
 UNKNOWN = torch.finfo(torch.float32).max
 # Not an infinity: where a head has no page left, the padding is read evenly, and it is zero.
 HIDDEN = torch.finfo(torch.float32).min
+COLD = forms.codes()["cold_int8"]
 
 
 class Generic:
@@ -100,8 +98,8 @@ class Generic:
         decompressed = perf_counter()
         read = there & ((held != NONE) & (held != EVICTED) & (held < HOST))[..., None]
         for code, mask, pages in others:
-            if code == THINNED:
-                read[mask] &= FORM.kept(shape, pages)
+            if cache.lacks_tokens(code):
+                read[mask] &= cache.forms[code].kept(shape, pages)
         out = self._attention(q, k.view(*there.shape, -1), v.view(*there.shape, -1), read, scale)
         self.traffic = self._traffic(cache, held, read, int(batch.context_lens.sum()))
         if phases is not None:

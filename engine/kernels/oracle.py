@@ -7,8 +7,7 @@ from time import perf_counter
 import torch
 
 from engine.cache import KVCache
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
 
 UNKNOWN = torch.finfo(torch.float32).max

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from engine import forms
-from engine.forms import EVICTED
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOT
 from engine.kernels._base import Keep
 from engine.policies._base import Run
 

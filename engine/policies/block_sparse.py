@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.kernels._base import Keep
 from engine.policies import _choose
 from engine.policies._base import Run

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.forms import EVICTED
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOT
 from engine.kernels._base import Keep
 from engine.policies import _choose
 from engine.policies._base import Run

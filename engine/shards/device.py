@@ -12,7 +12,8 @@ import triton
 
 from engine.geometry import KVGeometry
 from engine.kernels._base import Keep
-from engine.kernels._cuda.attend import INTERPRETED, Launch, attend
+from engine.kernels._cuda.attend import Launch, attend
+from engine.kernels._cuda.page import INTERPRETED
 from engine.kernels._cuda.pool import ABSENT, PagedPool
 from engine.kernels._cuda.select import Chooser
 from engine.kernels._cuda.tuning import choice_for, launch_for, processors

@@ -12,7 +12,7 @@ import torch
 
 from engine.devices._base import Device
 from engine.devices._cache import DeviceCache
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.knobs import Knobs
 from engine.llm import Engine
 from engine.model import Decoder, ModelConfig
@@ -56,7 +56,7 @@ def fill(engine: Engine, request: Request, start: int, end: int) -> None:
     pages = (cache.page_offset[:, ids] // shape.hot_page_bytes).flatten().to(cache.device)
     for part in pages.split(PART):
         size = (len(part), 2, shape.block_tokens, shape.head_dim)
-        cache.pools[False][0].hot[part] = torch.randn(size, dtype=cache.dtype, device=cache.device)
+        cache.pools(())[0].hot[part] = torch.randn(size, dtype=cache.dtype, device=cache.device)
     slots = torch.arange(start, end)
     cache.wrote(ids[slots // shape.block_tokens].numpy(), (slots % shape.block_tokens).numpy())
     cache.finalise(ids[: end // shape.block_tokens])

@@ -35,7 +35,7 @@ def ours(sets: list[Set], pool: PagedPool) -> Row:
     for kind in ("dense", "sparse"):
         work = getattr(sets[0], kind)
         size = work.bytes_read(pool)
-        launch = launch_for(work.pairs, longest(work), processors(), cold=len(pool.cold) > 0)
+        launch = launch_for(work.pairs, longest(work), processors(), cold=bool(pool.forms))
         some = sets if kind == "sparse" else sets[: max(1, -(-len(sets) // 4))]
         calls = attention(some, pool, launch, dense=kind == "dense")
         row |= {f"{kind}_us": replayed(calls, least=least_for(size)), f"{kind}_bytes": size}
@@ -76,11 +76,7 @@ def mixed(arena: Arena, batch: int, context: int, count: int = 4) -> Row:
     """Three quarters of the pages int8: all read, and a quarter of the blocks chosen."""
     pool = arena.pool(count * batch * context // TOKENS)
     plain = ours(make_sets(pool, batch, context, count), pool)
-    pages = len(pool.hot)
-    pool.cold = torch.randint(-127, 128, (pages, 2, TOKENS * 128), dtype=torch.int8, device="cuda")
-    pool.scales = torch.rand(pages, 2, TOKENS, device="cuda") / 64
-    frozen = torch.rand(pool.place.shape, device="cuda") < 0.75
-    pool.place[frozen] = -2 - pool.place[frozen]
+    arena.freeze(pool, "cold_int8", 0.75)
     row = ours(make_sets(pool, batch, context, count), pool)
     row |= {"dense_ratio": row["dense_us"] / plain["dense_us"], "both_ratio": row["both_us"] / plain["both_us"]}
     return row | {f"bfloat16_{name}": value for name, value in plain.items()}

@@ -8,7 +8,7 @@ import torch
 
 from engine.geometry import KVGeometry
 from engine.kernels._base import Keep
-from engine.kernels._cuda.pool import PagedPool, Statistics
+from engine.kernels._cuda.pool import PagedPool, Statistics, cold_code
 from engine.kernels._cuda.select import Chooser
 from engine.kernels._cuda.worklist import WorkList, Workspace
 
@@ -54,6 +54,17 @@ class Arena:
         pool.reps.normal_(std=rep_tokens**-0.5)
         return pool
 
+    def freeze(self, pool: PagedPool, form: str, share: float) -> None:
+        """Give a share of a pool's pages a cold form: encoded pages, over and over."""
+        size, pages = pool.page_bytes(form), pool.place.numel()
+        k, v = torch.randn(2, min(pages, 4096), TOKENS, 128, device="cuda")
+        encoded = pool.form(form).encode(pool.geometry, k, v)
+        pool.data, pool.forms = torch.empty(pages * size, dtype=torch.uint8, device="cuda"), (form,)
+        for part in pool.data.view(pages, size).split(len(encoded)):
+            part.copy_(encoded[: len(part)])
+        frozen = torch.rand(pool.place.shape, device="cuda") < share
+        pool.place[frozen] = cold_code(form, pool.place[frozen])
+
     def packed(self, batch: int, context: int, sets: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """k, v [batch, 8, context, 128] of each set, packed, for what cannot read pages."""
         flat = self.rows.view(-1)
@@ -72,9 +83,9 @@ def make_sets(pool: PagedPool, batch: int, context: int, count: int, *, shuffled
     for table in order:
         lens = torch.full((batch,), context, dtype=torch.int32, device="cuda")
         q = torch.randn(batch, shape.q_heads, shape.head_dim, device="cuda").bfloat16()
-        dense = WorkList(shape, batch, blocks, "cuda", space)
+        dense = WorkList(shape, batch, blocks, "cuda", pool.forms, space)
         dense.everything(pool, table, lens)
-        sparse = WorkList(shape, batch, blocks, "cuda", space)
+        sparse = WorkList(shape, batch, blocks, "cuda", pool.forms, space)
         chooser = Chooser(pool, batch, blocks, keep)
         chooser.plan([context] * batch)
         made.append(Set(q, torch.empty_like(q), table.contiguous(), lens, dense, sparse, chooser))

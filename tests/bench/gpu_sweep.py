@@ -89,12 +89,8 @@ def sweep_mixed(arena: Arena, batch: int, context: int) -> dict[str, object]:
     blocks = batch * context // TOKENS
     count = 4
     pool = arena.pool(count * blocks)
-    pages = len(pool.hot)
-    pool.cold = torch.randint(-127, 128, (pages, 2, TOKENS * 128), dtype=torch.int8, device="cuda")
-    pool.scales = torch.rand(pages, 2, TOKENS, device="cuda") / 64
-    frozen = torch.rand(pool.place.shape, device="cuda") < 0.75
     hot = make_sets(arena.pool(count * blocks), batch, context, count)
-    pool.place[frozen] = -2 - pool.place[frozen]
+    arena.freeze(pool, "cold_int8", 0.75)
     sets = make_sets(pool, batch, context, count)
     found: dict[str, object] = {"bytes": [sets[0].dense.bytes_read(pool), hot[0].dense.bytes_read(pool)]}
     for warps, stages, cold_stages, programs in MIXES:
@@ -120,10 +116,9 @@ def compile_share(index: int, of: int) -> None:
             continue
         pool = arena.pool(32)
         if isinstance(job, tuple):
-            pool.cold = torch.zeros(256, 2, TOKENS * 128, dtype=torch.int8, device="cuda")
-            pool.scales = torch.zeros(256, 2, TOKENS, device="cuda")
+            arena.freeze(pool, "cold_int8", 0.75)
         launch = job[1] if isinstance(job, tuple) else job
-        work = WorkList(pool.geometry, 1, 32, "cuda")
+        work = WorkList(pool.geometry, 1, 32, "cuda", pool.forms)
         q = torch.zeros(1, 32, 128, dtype=torch.bfloat16, device="cuda")
         attend(q, q.clone(), pool, work, SCALE, launch)
 

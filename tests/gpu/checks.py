@@ -7,7 +7,8 @@ import torch
 from engine.geometry import KVGeometry
 from engine.kernels._base import Keep
 from engine.kernels._cuda.attend import Launch, attend
-from engine.kernels._cuda.pool import ABSENT, Statistics
+from engine.kernels._cuda.pool import ABSENT, Statistics, is_form, page_number
+from engine.kernels._cuda.prefill import attend_chunk, observe
 from engine.kernels._cuda.select import Choice, Chooser
 from engine.kernels._cuda.store import append
 from engine.kernels._cuda.worklist import WorkList, share_out
@@ -39,7 +40,7 @@ def check_attention(made: Case, work: WorkList, launch: Launch, tolerance: float
 
 
 def dense_list(made: Case) -> WorkList:
-    work = WorkList(made.pool.geometry, len(made.lens), made.table.shape[1], made.q.device)
+    work = WorkList(made.pool.geometry, len(made.lens), made.table.shape[1], made.q.device, made.pool.forms)
     work.everything(made.pool, made.table, made.lens)
     return work
 
@@ -47,7 +48,7 @@ def dense_list(made: Case) -> WorkList:
 def check_selection(made: Case, keep: Keep, how: Choice) -> WorkList:
     """The count is exact, sinks and window are in, and no block left out scores above one that is in."""
     requests, blocks = made.table.shape
-    work = WorkList(made.pool.geometry, requests, blocks, made.q.device)
+    work = WorkList(made.pool.geometry, requests, blocks, made.q.device, made.pool.forms)
     work.pages.fill_(-7)
     chooser = Chooser(made.pool, requests, blocks, keep)
     chooser.plan(made.lens.tolist())
@@ -94,9 +95,26 @@ def check_append(geometry: KVGeometry, statistics: Statistics, device: str, dtyp
 
 
 def check_quantised(made: Case, original: torch.Tensor) -> None:
-    """Cold pages are within half a step of `original` [blocks, heads, 2, tokens, d] float32."""
-    held = made.pool.place < -1
-    pages = (-2 - made.pool.place[held]).long()
-    for part, values in enumerate(made.pool.read_cold(pages)):
-        step = made.pool.scales[pages, part, :, None]
-        assert float(((values - original[held][:, part]).abs() / step).max()) <= 0.502
+    """Int8 pages are within half a step of `original` [blocks, heads, 2, tokens, d] float32."""
+    held = is_form(made.pool.place, "cold_int8")
+    k, v, _ = made.pool.read("cold_int8", page_number(made.pool.place[held]))
+    for part, values in enumerate((k, v)):
+        true = original[held][:, part]
+        step = true.abs().amax(-1, keepdim=True) / 127
+        assert float(((values - true).abs() / step).max()) <= 0.502
+
+
+def check_prompt(made: Case, tolerance: float) -> None:
+    """A prompt's last token attends as decode does, and what it gives each full block adds up to what was given."""
+    shape, scale = made.pool.geometry, made.q.shape[-1] ** -0.5
+    expected = attended(made, scale)
+    for request, n in enumerate(made.lens.tolist()):
+        blocks = -(-n // shape.block_tokens)
+        q, table = made.q[request : request + 1], made.table[request, :blocks].contiguous()
+        out, mass_at = attend_chunk(q, made.pool, table, n - 1)
+        error = difference(out[0], expected[request])
+        assert error <= tolerance, f"a prompt over {made.pool.forms} is off by {error:.2e}"
+        mass = observe(q, mass_at, made.pool, table, n - 1, blocks, 16)
+        seen = (made.pool.place[table.long()] != ABSENT).any(0)
+        given = mass.sum(0)[seen]
+        torch.testing.assert_close(given, torch.full_like(given, shape.group), rtol=1e-3, atol=0)

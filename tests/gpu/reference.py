@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from engine.geometry import KVGeometry
-from engine.kernels._cuda.pool import ABSENT, PagedPool, Statistics, cold_code
-from engine.kernels._cuda.store import quantise
+from engine.kernels._cuda.operators import Triton
+from engine.kernels._cuda.pool import ABSENT, PagedPool, Statistics, cold_code, is_form, page_number
 from engine.kernels._cuda.worklist import WorkList
+from engine.pages import SLAB_PAGES
 
 
 @dataclass
@@ -30,14 +31,21 @@ def case(
     dtype: torch.dtype = torch.bfloat16,
     device: str = "cpu",
     seed: int = 0,
+    forms: tuple[str, ...] = ("cold_int8",),
 ) -> Case:
-    """Pages in random order, NaN wherever nothing was written; only full blocks are cold or evicted."""
+    """Pages in random order, NaN wherever nothing was written; only full blocks are evicted, or cold in a form."""
     make = torch.Generator(device=device).manual_seed(seed)
     tokens, heads = geometry.block_tokens, geometry.kv_heads
     needed = [-(-n // tokens) for n in lens]
     blocks = sum(needed) + 3
     pages = blocks * heads
-    pool = PagedPool.empty(geometry, blocks, pages, pages if cold_share else 0, statistics, dtype, device)
+    geometry = replace(geometry, dtype=str(dtype).removeprefix("torch."))
+    slab = SLAB_PAGES * geometry.hot_page_bytes
+    forms = forms if cold_share else ()
+    pool = PagedPool.empty(
+        geometry, blocks, pages, len(forms) * pages * slab, statistics, dtype, device, forms=forms, slab_bytes=slab
+    )
+    pool.data.fill_(255)
     pool.hot.normal_(generator=make)
     pool.place.copy_(torch.randperm(pages, generator=make, device=device).view(blocks, heads))
     order = torch.randperm(blocks, generator=make, device=device).int()
@@ -61,24 +69,31 @@ def change(pool: PagedPool, full: torch.Tensor, cold: float, evicted: float, mak
     drawn = torch.rand(pool.place.shape, generator=make, device=pool.place.device)
     to_cold = (drawn < cold) & full[:, None]
     gone = (drawn >= cold) & (drawn < cold + evicted) & full[:, None]
-    source = pool.place[to_cold]
-    if len(source):
-        target = torch.randperm(len(pool.cold), generator=make, device=source.device)[: len(source)].int()
-        quantise(pool, source, target)
-        pool.place[to_cold] = cold_code(0) - target
-    pool.hot[source.long()] = torch.nan
+    which = torch.randint(max(1, len(pool.forms)), drawn.shape, generator=make, device=drawn.device)
+    pages = pool.place.numel()
+    for number, form in enumerate(pool.forms):
+        mine = to_cold & (which == number)
+        source = pool.place[mine].long()
+        # Every form has slabs of its own, more than it needs, and its pages lie in them in random order.
+        first = number * pages * pool.slab(form)[1]
+        target = first + torch.randperm(pages, generator=make, device=source.device)[: len(source)]
+        pool.write(form, target, Triton().freeze(pool, form, source))
+        pool.place[mine] = cold_code(form, target).int()
+        pool.hot[source] = torch.nan
     pool.hot[pool.place[gone].long()] = torch.nan
     pool.place[gone] = ABSENT
 
 
-def page_values(pool: PagedPool, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """k, v float64 [n, tokens, d] of pages that are there, `place` int32 [n]."""
+def page_values(pool: PagedPool, place: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """k, v float64 [n, tokens, d] and which tokens are there, of pages that are there, `place` int32 [n]."""
     both = pool.hot[place.clamp_min(0).long()].double()
-    cold = place < -1
-    if bool(cold.any()):
-        for part, values in enumerate(pool.read_cold((-2 - place[cold]).long())):
-            both[cold, part] = values.double()
-    return both[:, 0], both[:, 1]
+    there = torch.ones(both.shape[0], both.shape[2], dtype=torch.bool, device=place.device)
+    for form in pool.forms:
+        mine = is_form(place, form)
+        if bool(mine.any()):
+            k, v, there[mine] = pool.read(form, page_number(place[mine]))
+            both[mine] = torch.stack((k, v), 1).double()
+    return both[:, 0], both[:, 1], there
 
 
 def attended(made: Case, scale: float, chosen: dict[tuple[int, int], list[int]] | None = None) -> torch.Tensor:
@@ -93,8 +108,8 @@ def attended(made: Case, scale: float, chosen: dict[tuple[int, int], list[int]] 
             spots, place = spots[place != ABSENT], place[place != ABSENT]
             if not len(place):
                 continue
-            k, v = page_values(made.pool, place)
-            held = (spots[:, None] * tokens + torch.arange(tokens, device=spots.device)) < n
+            k, v, there = page_values(made.pool, place)
+            held = there & ((spots[:, None] * tokens + torch.arange(tokens, device=spots.device)) < n)
             mine = slice(head * shape.group, (head + 1) * shape.group)
             weight = (made.q[request, mine].double() @ k[held].T * scale).softmax(-1)
             out[request, mine] = weight @ v[held]
@@ -116,7 +131,7 @@ def scores(made: Case, request: int, head: int) -> torch.Tensor:
 
 
 def listed(made: Case, work: WorkList) -> dict[tuple[int, int], list[int]]:
-    """The places of the table that a work list names, checked to be there, once each, hot and cold each ascending."""
+    """The places of the table that a work list names, checked to be there, once each, ascending in every list."""
     found: dict[tuple[int, int], list[int]] = {}
     heads = made.pool.geometry.kv_heads
     counts, pages = work.counts.tolist(), work.pages.tolist()
@@ -126,8 +141,10 @@ def listed(made: Case, work: WorkList) -> dict[tuple[int, int], list[int]]:
         blocks = -(-lens[request] // made.pool.geometry.block_tokens)
         spot_of = {place[table[request][spot]][head]: spot for spot in range(blocks)}
         hot = [spot_of[page] for page in pages[0][pair][: counts[0][pair]]]
-        cold = [spot_of[cold_code(page)] for page in pages[1][pair][: counts[1][pair]]]
         assert hot == sorted(set(hot)), "hot entries are not ascending"
-        assert cold == sorted(set(cold)), "cold entries are not ascending"
-        found[request, head] = hot + cold
+        found[request, head] = hot
+        for row, form in enumerate(work.forms, 1):
+            cold = [spot_of[cold_code(form, page)] for page in pages[row][pair][: counts[row][pair]]]
+            assert cold == sorted(set(cold)), f"{form} entries are not ascending"
+            found[request, head] = found[request, head] + cold
     return found

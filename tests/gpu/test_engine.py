@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from engine import policies
+from engine import forms, policies
 from engine.knobs import KnobError, Knobs
 from engine.recall import task
 
@@ -89,6 +89,7 @@ def test_a_batch_of_changing_size_says_what_each_says_alone() -> None:
         {"policy": "combined", "hot_share": "0.3"},
         {"policy": "combined", "hot_share": "0.3", "host_mib": "64", "host_share": "0.5", "prefetch": "0.5"},
         {"policy": "combined", "hot_share": "0.3", "promote_after": "2"},
+        *({"policy": "combined", "hot_share": "0.3", "cold_form": form} for form in forms.cold_names()),
         {"policy": "heavy_hitters", "importance": "aware", "kept_share": "0.5"},
     ],
 )
@@ -127,9 +128,9 @@ def test_nothing_is_compiled_or_captured_after_warm_up() -> None:
 
 def test_settings_without_kernels_are_refused_and_nothing_changes() -> None:
     engine = made(policy="combined", kernels="block")
-    with pytest.raises(KnobError, match="cold_int8 only"):
-        engine.set_knobs({"cold_form": "lowrank"})
-    assert engine.knobs.cold_form == "cold_int8"
+    with pytest.raises(KnobError, match="generic and block"):
+        engine.set_knobs({"kernels": "compiled"})
+    assert engine.knobs.kernels == "block"
     engine.set_knobs({"kernels": "generic"})
     request = engine.submit(prompt(), 8)
     run(engine)

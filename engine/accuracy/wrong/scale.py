@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from engine.cache import KVCache
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.kernels._base import DecodeBatch, Kernels, Phases, Selection
 from engine.kernels._paired import Paired
 from engine.kernels.oracle import Oracle

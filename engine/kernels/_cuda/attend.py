@@ -1,13 +1,13 @@
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 """Decode attention over a work list, in one launch: programs share a pair's pages, and the last to finish joins them.
 
-A pair is one (request, kv head). Part p of n reads entries p, p + n, p + 2n... of the hot list, then of the cold list:
-no branch in either loop, and the first page is known before the count is. Ranges, not `while`: only they are pipelined.
+A pair is one (request, kv head). Part p of n reads entries p, p + n, p + 2n... of the hot list, then of each cold
+form's: no branch in any loop, and the first page is known before the count is. Ranges, not `while`: only they are
+pipelined.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,11 +16,11 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
-from engine.kernels._cuda.pool import PagedPool
+from engine.kernels._cuda.page import INTERPRETED, read_tiles, soften
+from engine.kernels._cuda.pool import PagedPool, constants
 from engine.kernels._cuda.worklist import JOINED, WorkList
 
 LOG2_E = 1.4426950408889634
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
@@ -29,15 +29,6 @@ def starts_early(device: torch.device) -> bool:
     if INTERPRETED or device.type != "cuda" or torch.version.cuda is None:
         return False
     return torch.cuda.get_device_capability(device)[0] >= 9
-
-
-@triton.jit
-def fold(s, top, weights, acc, scale):
-    """Weights of scores s [ROWS, TOKENS] against the new peak, and what was gathered so far shrunk to it."""
-    higher = tl.maximum(top, tl.max(s, 1))
-    shrink = tl.exp2((top - higher) * scale)
-    weight = tl.exp2(s * scale - (higher * scale)[:, None])
-    return higher, weights * shrink[:, None] + weight, acc * shrink[:, None], weight
 
 
 @triton.jit
@@ -59,44 +50,9 @@ def read_hot(
         v = tl.load(base + TOKENS * DIM + tile, mask=there[:, None], other=0.0, eviction_policy=EVICT).to(kind)
         s = tl.dot(mine, tl.trans(k), input_precision=PRECISION).to(tl.float32)
         s = tl.where(there[None, :], s, -float("inf"))
-        top, weights, acc, weight = fold(s, top, weights, acc, scale)
+        top, weights, acc, weight = soften(s, top, weights, acc, scale)
         acc = tl.dot(weight.to(kind), v, acc, input_precision=PRECISION)
         page = following
-    return top, weights, acc
-
-
-@triton.jit
-def read_cold(
-    mine, top, weights, acc, cold, scales, entry, count, part, parts, scale,
-    COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, STAGES: tl.constexpr,
-    kind: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr,
-):  # fmt: skip
-    """Two pages a round, as many bytes as one hot page: the round's fixed cost is then the same.
-
-    Scales are per token: K's multiply scores, V's multiply weights, so that int8 goes into the product as it is.
-    """
-    slots, columns = tl.arange(0, 2 * TOKENS), tl.arange(0, DIM)
-    second, slot = slots >= TOKENS, slots % TOKENS
-    page, other_page = tl.load(entry), tl.load(entry + parts)
-    own = (count - part + parts - 1) // parts
-    for i in tl.range(0, (own + 1) // 2, num_stages=STAGES):
-        ahead = entry + (2 * i + 2) * parts
-        following, other_following = tl.load(ahead), tl.load(ahead + parts)
-        there = slots < tl.minimum(own - 2 * i, 2) * TOKENS
-        at = tl.where(second, other_page, page)
-        base = at.to(tl.int64) * COLD_UNIT
-        k_at = cold + (base + slot * DIM)[:, None] + columns[None, :]
-        k = tl.load(k_at, mask=there[:, None], other=0, eviction_policy=EVICT)
-        v_at = cold + (base + TOKENS * DIM + slot)[None, :] + columns[:, None] * TOKENS
-        v = tl.load(v_at, mask=there[None, :], other=0, eviction_policy=EVICT)
-        scale_at = scales + at.to(tl.int64) * SCALE_UNIT
-        k_scale = tl.load(scale_at + slot, mask=there, other=0.0)
-        v_scale = tl.load(scale_at + TOKENS + slot, mask=there, other=0.0)
-        s = tl.dot(mine, tl.trans(k.to(kind)), input_precision=PRECISION).to(tl.float32) * k_scale[None, :]
-        s = tl.where(there[None, :], s, -float("inf"))
-        top, weights, acc, weight = fold(s, top, weights, acc, scale)
-        acc = tl.dot((weight * v_scale[None, :]).to(kind), tl.trans(v.to(kind)), acc, input_precision=PRECISION)
-        page, other_page = following, other_following
     return top, weights, acc
 
 
@@ -132,11 +88,12 @@ def join_parts(
 
 @triton.jit(do_not_specialize=["pairs", "capacity", "parts"])
 def attend_pages(
-    q, out, hot, cold, scales, pages, counts, tail, plan, part_at, weight_at, done,
+    q, out, hot, data, pages, counts, tail, plan, part_at, weight_at, done,
     scale, heads, pairs, capacity, parts,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
-    COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, PLANNED: tl.constexpr, COLD: tl.constexpr,
-    STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
+    FORMS: tl.constexpr, TILES: tl.constexpr, OWN: tl.constexpr, FOLDS: tl.constexpr, PAGES: tl.constexpr,
+    PER_SLABS: tl.constexpr, SLABS: tl.constexpr, RANK: tl.constexpr, KEPT: tl.constexpr,
+    PLANNED: tl.constexpr, STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
     STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """q, out [pairs, GROUP, DIM]. `scale` includes log2(e). `plan` int32 [programs, 4] replaces `parts` if PLANNED.
@@ -168,15 +125,19 @@ def attend_pages(
         DIM, TOKENS, STAGES, kind, PRECISION, EVICT,
     )  # fmt: skip
     sums = tl.sum(weights, 1)
-    if COLD:
-        hot_top = top
-        weights = tl.zeros([ROWS, 2 * TOKENS], tl.float32)
-        top, weights, acc = read_cold(
-            mine, top, weights, acc, cold, scales, pages + (pair + pairs).to(tl.int64) * capacity + part,
-            tl.load(counts + pairs + pair), part, parts, scale, COLD_UNIT, SCALE_UNIT, DIM, TOKENS, COLD_STAGES, kind,
-            PRECISION, EVICT,
-        )  # fmt: skip
-        sums = sums * tl.exp2((hot_top - top) * scale) + tl.sum(weights, 1)
+    for i in tl.static_range(len(FORMS)):
+        cold_at = pages + (pair + (i + 1) * pairs).to(tl.int64) * capacity + part
+        count = tl.load(counts + (i + 1) * pairs + pair)
+        if OWN[i]:
+            top, sums, acc = FOLDS[i](
+                mine, top, sums, acc, data, cold_at, count, part, parts, scale, SLABS[i], PER_SLABS[i], PAGES[i],
+                DIM, TOKENS, ROWS, RANK, KEPT, COLD_STAGES, kind, PRECISION,
+            )  # fmt: skip
+        else:
+            top, sums, acc = read_tiles(
+                mine, top, sums, acc, data, cold_at, count, part, parts, scale, TILES[i], SLABS[i], PER_SLABS[i],
+                PAGES[i], DIM, TOKENS, ROWS, RANK, KEPT, COLD_STAGES, kind, PRECISION,
+            )  # fmt: skip
     acc = acc / tl.where(sums == 0.0, 1.0, sums)[:, None]
     if parts == 1:
         own = out + (pair * GROUP + rows[:, None]) * DIM + columns[None, :]
@@ -225,12 +186,12 @@ def attend(
     lanes = triton.next_power_of_2(shape.group)
     early = launch.early and starts_early(q.device)
     attend_pages[(programs,)](
-        q, out, pool.hot, pool.cold, pool.scales, work.pages, work.counts, work.tail,
+        q, out, pool.hot, pool.data.view(torch.int8), work.pages, work.counts, work.tail,
         space.done if plan is None else plan, space.part, space.weight, space.done,
         scale * LOG2_E, shape.kv_heads, work.pairs, work.capacity, launch.parts,
         GROUP=shape.group, LANES=lanes, ROWS=max(16, lanes), DIM=shape.head_dim, TOKENS=shape.block_tokens,
-        COLD_UNIT=pool.cold_unit, SCALE_UNIT=pool.scale_unit, PLANNED=plan is not None,
-        COLD=len(pool.cold) > 0, STAGES=launch.stages, COLD_STAGES=launch.cold_stages, STEP=JOINED,
+        PLANNED=plan is not None, STAGES=launch.stages, COLD_STAGES=launch.cold_stages, STEP=JOINED,
+        **constants(pool, folds=True),
         UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         EVICT=launch.evict, EARLY=early,
         num_warps=launch.warps, launch_pdl=early,

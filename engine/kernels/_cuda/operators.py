@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from engine.devices._base import WANTED, WINDOW, Batch, Mark
-from engine.devices._link import packed
 from engine.devices._plain import Plain, PlainReader
 from engine.kernels._base import Keep
 from engine.kernels._cuda import prefill
 from engine.kernels._cuda.attend import attend
 from engine.kernels._cuda.lists import list_all
-from engine.kernels._cuda.pool import PagedPool
+from engine.kernels._cuda.pool import PagedPool, reader
 from engine.kernels._cuda.select import Chooser
-from engine.kernels._cuda.store import append, quantise
+from engine.kernels._cuda.store import append
 from engine.kernels._cuda.tuning import choice_for, launch_for, processors
 from engine.kernels._cuda.worklist import WorkList
 
@@ -24,16 +23,17 @@ SAMPLED = 16
 
 
 class Triton(Plain):
-    """What has no kernel of its own (representatives of many blocks at once) is plain torch, on the device."""
+    """What has no kernel of its own (representatives of many blocks at once, most changes of form) is plain torch."""
 
     def append(self, k: Tensor, v: Tensor, pool: PagedPool, batch: Batch) -> None:
         append(k, v, pool, batch.table, batch.lens)
 
-    def freeze(self, pool: PagedPool, pages: Tensor) -> Tensor:
-        out = torch.zeros(len(pages), pool.geometry.cold_page_bytes, dtype=torch.uint8, device=pages.device)
-        numbers = torch.arange(len(pages), dtype=torch.int32, device=pages.device)
-        quantise(packed(pool, out), pages.int(), numbers)
-        return out
+    def freeze(self, pool: PagedPool, form: str, pages: Tensor) -> Tensor:
+        kernel = getattr(reader(form), "freeze", None)
+        if kernel is None:
+            return super().freeze(pool, form, pages)
+        frozen: Tensor = kernel(pool.geometry, pool.hot, pages)
+        return frozen
 
     def reader(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> ListReader:  # type: ignore[override]
         return ListReader(pools, batch, keep)
@@ -53,12 +53,12 @@ class ListReader:
     def __init__(self, pools: Sequence[PagedPool], batch: Batch, keep: Keep | None) -> None:
         self.pools, self.batch, self.keep = pools, batch, keep
         shape, device = pools[0].geometry, batch.table.device
-        first = WorkList(shape, batch.requests, batch.width, device)
-        self._counts = torch.zeros(len(pools), 2, first.pairs, dtype=torch.int32, device=device)
+        forms = pools[0].forms
+        first = WorkList(shape, batch.requests, batch.width, device, forms)
+        self._counts = torch.zeros(len(pools), 1 + len(forms), first.pairs, dtype=torch.int32, device=device)
         self.works = [first.sharing(counts) for counts in self._counts]
-        cold = len(pools[0].cold) > 0
         longest = batch.width if keep is None else keep.blocks_for(batch.width * shape.block_tokens)
-        self.launch = launch_for(first.pairs, longest, processors(device), cold=cold)
+        self.launch = launch_for(first.pairs, longest, processors(device), cold=bool(forms))
         self.how = choice_for(first.pairs, batch.width * shape.subs_per_block)
         self.chooser = None
         if keep is not None:

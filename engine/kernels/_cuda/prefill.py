@@ -10,45 +10,43 @@ import torch
 import triton
 import triton.language as tl
 
-from engine.kernels._cuda.attend import INTERPRETED, LOG2_E
-from engine.kernels._cuda.pool import PagedPool
+from engine.kernels._cuda.attend import LOG2_E
+from engine.kernels._cuda.page import INTERPRETED, page_at
+from engine.kernels._cuda.pool import PAGE_BITS, PagedPool, constants
 
 ROWS, WARPS, STAGES = 128, 8, 2
 
 
 @triton.jit
 def load_page(
-    hot, cold, scales, held, kind: tl.constexpr,
-    COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
+    hot, data, held, kind: tl.constexpr, FORMS: tl.constexpr, TILES: tl.constexpr, PAGES: tl.constexpr,
+    PER_SLABS: tl.constexpr, SLABS: tl.constexpr, RANK: tl.constexpr, KEPT: tl.constexpr, DIM: tl.constexpr,
+    TOKENS: tl.constexpr, BITS: tl.constexpr,
 ):  # fmt: skip
-    """k, v [TOKENS, DIM] of the page that `held` names; zeros, and nothing read, where there is none."""
+    """k, v [TOKENS, DIM] of the page that `held` names, and its tokens; zeros, and nothing read, where none is."""
     slots, columns = tl.arange(0, TOKENS), tl.arange(0, DIM)
     tile = slots[:, None] * DIM + columns[None, :]
-    is_hot = (slots * 0 + held >= 0)[:, None]
+    there = slots * 0 + held >= 0
     base = hot + tl.maximum(held, 0).to(tl.int64) * (2 * TOKENS * DIM)
-    k = tl.load(base + tile, mask=is_hot, other=0.0).to(kind)
-    v = tl.load(base + TOKENS * DIM + tile, mask=is_hot, other=0.0).to(kind)
-    if COLD:
-        is_cold = slots * 0 + held < -1
-        page = tl.maximum(-2 - held, 0).to(tl.int64)
-        scale_at = scales + page * SCALE_UNIT + slots
-        k_scale = tl.load(scale_at, mask=is_cold, other=0.0)
-        v_scale = tl.load(scale_at + TOKENS, mask=is_cold, other=0.0)
-        rows = cold + page * COLD_UNIT
-        k8 = tl.load(rows + tile, mask=is_cold[:, None], other=0).to(tl.float32)
-        v_at = rows + TOKENS * DIM + columns[None, :] * TOKENS + slots[:, None]
-        v8 = tl.load(v_at, mask=is_cold[:, None], other=0).to(tl.float32)
-        k += (k8 * k_scale[:, None]).to(kind)
-        v += (v8 * v_scale[:, None]).to(kind)
-    return k, v
+    k = tl.load(base + tile, mask=there[:, None], other=0.0).to(kind)
+    v = tl.load(base + TOKENS * DIM + tile, mask=there[:, None], other=0.0).to(kind)
+    for i in tl.static_range(len(FORMS)):
+        code = -2 - held
+        live = (held < -1) & (code >> BITS == FORMS[i])
+        at = page_at(data, tl.where(live, code & ((1 << BITS) - 1), 0), SLABS[i], PER_SLABS[i], PAGES[i])
+        cold_k, cold_v, mine = TILES[i](at, live, kind, DIM, TOKENS, RANK, KEPT)
+        k = tl.where(mine[:, None], cold_k, k)
+        v = tl.where(mine[:, None], cold_v, v)
+        there = there | mine
+    return k, v, there
 
 
 @triton.jit(do_not_specialize=["start", "queries", "sight", "pool_blocks"])
 def prefill_pages(
-    q, out, mass_at, hot, cold, scales, table, place, start, queries, sight, heads, pool_blocks, scale,
+    q, out, mass_at, hot, data, table, place, start, queries, sight, heads, pool_blocks, scale,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
-    COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, UPCAST: tl.constexpr,
-    PRECISION: tl.constexpr,
+    FORMS: tl.constexpr, TILES: tl.constexpr, PAGES: tl.constexpr, PER_SLABS: tl.constexpr, SLABS: tl.constexpr,
+    RANK: tl.constexpr, KEPT: tl.constexpr, BITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (tile, kv head): q, out [queries, heads * GROUP, DIM] of tokens from `start`; `scale` includes log2(e).
 
@@ -73,9 +71,11 @@ def prefill_pages(
     j = earliest // TOKENS
     while j <= last // TOKENS:
         held = tl.load(place + head * pool_blocks + tl.load(table + j))
-        k, v = load_page(hot, cold, scales, held, kind, COLD, COLD_UNIT, SCALE_UNIT, DIM, TOKENS)
+        k, v, there = load_page(
+            hot, data, held, kind, FORMS, TILES, PAGES, PER_SLABS, SLABS, RANK, KEPT, DIM, TOKENS, BITS
+        )
         behind = position[:, None] - (j * TOKENS + slots)[None, :]
-        seen = (behind >= 0) & (behind < reach) & (held != -1)
+        seen = (behind >= 0) & (behind < reach) & there[None, :]
         # What lies beyond the newest token was never written: zero weights must not meet NaN.
         v = tl.where((j * TOKENS + slots <= last)[:, None], v, 0.0).to(kind)
         s = tl.dot(mine, tl.trans(k), input_precision=PRECISION).to(tl.float32) * scale
@@ -95,10 +95,10 @@ def prefill_pages(
 
 @triton.jit(do_not_specialize=["start", "queries", "sight", "pool_blocks"])
 def observe_pages(
-    q, mass_at, mass, hot, cold, scales, table, place, start, queries, sight, heads, pool_blocks, scale,
+    q, mass_at, mass, hot, data, table, place, start, queries, sight, heads, pool_blocks, scale,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
-    COLD: tl.constexpr, COLD_UNIT: tl.constexpr, SCALE_UNIT: tl.constexpr, UPCAST: tl.constexpr,
-    PRECISION: tl.constexpr,
+    FORMS: tl.constexpr, TILES: tl.constexpr, PAGES: tl.constexpr, PER_SLABS: tl.constexpr, SLABS: tl.constexpr,
+    RANK: tl.constexpr, KEPT: tl.constexpr, BITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (block, kv head): what ROWS / LANES queries or fewer from `start` give it, into mass [blocks, heads]."""
     j, head = tl.program_id(0), tl.program_id(1)
@@ -109,9 +109,9 @@ def observe_pages(
     mine = tl.load(q + at[:, None] * DIM + columns[None, :], mask=real[:, None], other=0.0)
     kind: tl.constexpr = tl.float32 if UPCAST else mine.dtype
     held = tl.load(place + head * pool_blocks + tl.load(table + j))
-    k, _ = load_page(hot, cold, scales, held, kind, COLD, COLD_UNIT, SCALE_UNIT, DIM, TOKENS)
+    k, _, there = load_page(hot, data, held, kind, FORMS, TILES, PAGES, PER_SLABS, SLABS, RANK, KEPT, DIM, TOKENS, BITS)
     behind = (start + token)[:, None] - (j * TOKENS + slots)[None, :]
-    seen = real[:, None] & (behind >= 0) & (held != -1)
+    seen = real[:, None] & (behind >= 0) & there[None, :]
     seen = seen & (behind < tl.where(sight > 0, sight, start + queries))
     s = tl.dot(mine.to(kind), tl.trans(k), input_precision=PRECISION).to(tl.float32) * scale
     whole = tl.load(mass_at + at, mask=real, other=0.0)
@@ -164,7 +164,7 @@ def observe(
 
 
 def _places(pool: PagedPool, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return pool.hot, pool.cold, pool.scales, table, pool.place
+    return pool.hot, pool.data.view(torch.int8), table, pool.place
 
 
 def _shape(pool: PagedPool) -> tuple[int, int, float]:
@@ -175,7 +175,6 @@ def _constants(pool: PagedPool, q: torch.Tensor) -> dict[str, object]:
     shape = pool.geometry
     return {
         "GROUP": shape.group, "LANES": triton.next_power_of_2(shape.group), "DIM": shape.head_dim,
-        "TOKENS": shape.block_tokens, "COLD": len(pool.cold) > 0, "COLD_UNIT": pool.cold_unit,
-        "SCALE_UNIT": pool.scale_unit, "UPCAST": INTERPRETED,
-        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+        "TOKENS": shape.block_tokens, "BITS": PAGE_BITS, "UPCAST": INTERPRETED,
+        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32", **constants(pool, folds=False),
     }  # fmt: skip

@@ -15,8 +15,9 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_wait
 
 from engine.kernels._base import Keep
-from engine.kernels._cuda.attend import INTERPRETED, starts_early
-from engine.kernels._cuda.pool import PagedPool
+from engine.kernels._cuda.attend import starts_early
+from engine.kernels._cuda.page import INTERPRETED
+from engine.kernels._cuda.pool import PAGE_BITS, PagedPool, number_of
 from engine.kernels._cuda.worklist import WorkList
 
 
@@ -79,9 +80,33 @@ def least_most_sum(least, most, total, other_least, other_most, other_total):
 
 
 @triton.jit
+def write_lists(
+    chosen, number, total, held, pages, count, list_stride, pairs,
+    FORMS: tl.constexpr, BITS: tl.constexpr,
+):  # fmt: skip
+    """One pair's `total` chosen places, numbered in order: hot pages into its first list, each form's into its own."""
+    hot = chosen
+    for i in tl.static_range(len(FORMS)):
+        code = -2 - held
+        mine = chosen & (held < -1)
+        if len(FORMS) > 1:
+            mine = mine & (code >> BITS == FORMS[i])
+        one = mine.to(tl.int32)
+        before = tl.cumsum(one, 0) - one
+        here = tl.sum(one, 0)
+        tl.store(pages + (i + 1) * list_stride + before, code & ((1 << BITS) - 1), mask=mine)
+        tl.store(count + (i + 1) * pairs, here)
+        number -= before
+        total -= here
+        hot = hot & ~mine
+    tl.store(pages + number, held, mask=hot)
+    tl.store(count, total)
+
+
+@triton.jit
 def list_ranked(
-    score, held, scratch, pages, cold_pages, count, cold_count, want, sinks, window,
-    CAP: tl.constexpr, COLD: tl.constexpr,
+    score, held, scratch, pages, count, list_stride, pairs, want, sinks, window,
+    CAP: tl.constexpr, FORMS: tl.constexpr, BITS: tl.constexpr,
 ):  # fmt: skip
     """Write one pair's lists from scores and places [CAP] in registers: each block's rank is how many beat it.
 
@@ -108,25 +133,15 @@ def list_ranked(
     k = tl.minimum(tl.maximum(want, both & 0xFFFF), both >> 16)
     chosen = live & (rank < k)
     number = tl.cumsum(chosen.to(tl.int32), 0) - chosen.to(tl.int32)
-    if COLD:
-        frozen = chosen & (held < -1)
-        cold_number = tl.cumsum(frozen.to(tl.int32), 0) - frozen.to(tl.int32)
-        n_cold = tl.sum(frozen.to(tl.int32), 0)
-        tl.store(pages + number - cold_number, held, mask=chosen & (held >= 0))
-        tl.store(cold_pages + cold_number, -2 - held, mask=frozen)
-        tl.store(count, k - n_cold)
-        tl.store(cold_count, n_cold)
-    else:
-        tl.store(pages + number, held, mask=chosen)
-        tl.store(count, k)
+    write_lists(chosen, number, k, held, pages, count, list_stride, pairs, FORMS, BITS)
 
 
 @triton.jit
 def list_best(
-    scores, held_at, pages, cold_pages, count, cold_count, blocks, want, sinks, window,
-    SUBS: tl.constexpr, CAP: tl.constexpr, COLD: tl.constexpr, TURNED: tl.constexpr,
+    scores, held_at, pages, count, list_stride, pairs, blocks, want, sinks, window,
+    SUBS: tl.constexpr, CAP: tl.constexpr, FORMS: tl.constexpr, BITS: tl.constexpr, TURNED: tl.constexpr,
 ):  # fmt: skip
-    """Write one pair's lists, hot and cold, each ascending, from its scores and places."""
+    """Write one pair's lists, each ascending, from its scores and places."""
     spot = tl.arange(0, CAP)
     held = tl.load(held_at + spot, mask=spot < blocks, other=-1, cache_modifier=".cg")
     if SUBS == 1:
@@ -159,17 +174,7 @@ def list_best(
     before = tl.cumsum(one, 0) - one
     chosen = above | (tie & ((before >> 16) < need))
     number = (before & 0xFFFF) + tl.minimum(before >> 16, need)
-    if COLD:
-        frozen = chosen & (held < -1)
-        cold_number = tl.cumsum(frozen.to(tl.int32), 0) - frozen.to(tl.int32)
-        n_cold = tl.sum(frozen.to(tl.int32), 0)
-        tl.store(pages + number - cold_number, held, mask=chosen & (held >= 0))
-        tl.store(cold_pages + cold_number, -2 - held, mask=frozen)
-        tl.store(count, certain + k - n_cold)
-        tl.store(cold_count, n_cold)
-    else:
-        tl.store(pages + number, held, mask=chosen)
-        tl.store(count, certain + k)
+    write_lists(chosen, number, certain + k, held, pages, count, list_stride, pairs, FORMS, BITS)
 
 
 @triton.jit(do_not_specialize=["sinks", "pairs", "pool_blocks", "table_stride", "capacity", "splits"])
@@ -177,8 +182,8 @@ def choose_pages(
     q, table, lens, wanted, window, place, reps, scores, held_at, done, pages, counts, tail,
     sinks, heads, pairs, pool_blocks, table_stride, capacity, splits,
     GROUP: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr, SUBS: tl.constexpr,
-    BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, COLD: tl.constexpr, RANKED: tl.constexpr,
-    TURNED: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    BOUNDS: tl.constexpr, CAP: tl.constexpr, UNITS: tl.constexpr, FORMS: tl.constexpr, BITS: tl.constexpr,
+    RANKED: tl.constexpr, TURNED: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Program (pair, split): scores UNITS sub-blocks; the pair's last to finish chooses and writes its lists.
 
@@ -205,12 +210,12 @@ def choose_pages(
         q + pair * GROUP * DIM, mine, ids, part * UNITS, table_stride,
         GROUP, ROWS, DIM, SUBS, BOUNDS, UNITS, UPCAST, PRECISION,
     )  # fmt: skip
-    hot_at = pages + pair.to(tl.int64) * capacity
-    cold_at = pages + (pairs + pair).to(tl.int64) * capacity
+    lists = pages + pair.to(tl.int64) * capacity
+    list_stride = pairs.to(tl.int64) * capacity
     if RANKED:
         list_ranked(
-            score, tl.where(spot < blocks, held, -1), place_at, hot_at, cold_at, counts + pair, counts + pairs + pair,
-            want, sinks, first, UNITS, COLD,
+            score, tl.where(spot < blocks, held, -1), place_at, lists, counts + pair, list_stride, pairs,
+            want, sinks, first, UNITS, FORMS, BITS,
         )  # fmt: skip
         if head == 0:
             tl.store(tail + request, (context - 1) % TOKENS + 1)
@@ -225,8 +230,8 @@ def choose_pages(
     if before == parts - 1:
         tl.store(done + pair, 0)
         list_best(
-            score_at, place_at, hot_at, cold_at, counts + pair, counts + pairs + pair, blocks, want, sinks, first,
-            SUBS, CAP, COLD, TURNED,
+            score_at, place_at, lists, counts + pair, list_stride, pairs, blocks, want, sinks, first,
+            SUBS, CAP, FORMS, BITS, TURNED,
         )  # fmt: skip
         if head == 0:
             tl.store(tail + request, (context - 1) % TOKENS + 1)
@@ -284,7 +289,8 @@ class Chooser:
             work.pages, work.counts, work.tail, self.keep.sink_blocks, shape.kv_heads, work.pairs, len(pool.place),
             table.stride(0), work.capacity, splits,
             GROUP=shape.group, ROWS=rows, DIM=shape.head_dim, TOKENS=shape.block_tokens, SUBS=shape.subs_per_block,
-            BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units, COLD=len(pool.cold) > 0, RANKED=ranked,
+            BOUNDS=pool.statistics == "bounds", CAP=self.capacity, UNITS=units,
+            FORMS=tuple(number_of(form) for form in pool.forms), BITS=PAGE_BITS, RANKED=ranked,
             TURNED=self.capacity <= 128 * warps,  # Measured: with more than 4 keys to a thread the other way is faster.
             UPCAST=INTERPRETED, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", EARLY=early,
             num_warps=warps, launch_pdl=early,

@@ -17,6 +17,7 @@ from functools import partial
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from engine import forms
 from engine.devices._base import LENS, WANTED, WINDOW, Batch, Reader
 from engine.devices._plain import PlainReader
 from engine.geometry import KVGeometry
@@ -29,21 +30,31 @@ TOKENS, KEPT = 64, 0.25
 SHAPE = KVGeometry(1, 8, 32, 128, TOKENS, TOKENS, 1, dtype="bfloat16")
 KEEP = Keep(KEPT, sink_tokens=TOKENS, window_tokens=TOKENS, block_tokens=TOKENS)
 MOST_PAGES = 2 << 20
+ENCODED = 4096
+FORMS = ("hot", "cold_int8", "cold_fp8", "cold_int4", "lowrank")
 Row = dict[str, object]
 
 
 def pool_of(blocks: int, form: str) -> PagedPool:
-    """Random pages, all of one form."""
+    """Random pages, all of one form: as many of those there are as were encoded, over and over."""
     pages, device = blocks * SHAPE.kv_heads, "cuda"
-    hot, cold = (pages, 0) if form == "hot" else (1, pages)
-    pool = PagedPool.empty(SHAPE, blocks, hot, cold, device=device)
+    size = 0 if form == "hot" else forms.get(form).page_bytes(SHAPE)
+    pool = PagedPool.empty(
+        SHAPE, blocks, pages if form == "hot" else 1, pages * size, device=device,
+        forms=() if form == "hot" else (form,),
+    )  # fmt: skip
     for part in pool.hot.split(1 << 14):  # type: ignore[no-untyped-call]
         part.normal_()
-    pool.cold.random_(-127, 128)
-    pool.scales.uniform_(0, 0.02)
     pool.reps.normal_(std=TOKENS**-0.5)
     order = torch.randperm(pages, device=device).int().view(blocks, SHAPE.kv_heads)
-    pool.place.copy_(order if form == "hot" else cold_code(0) - order)
+    if form == "hot":
+        pool.place.copy_(order)
+        return pool
+    k, v = torch.randn(2, min(pages, ENCODED), TOKENS, SHAPE.head_dim, device=device)
+    encoded = pool.form(form).encode(SHAPE, k, v)
+    for part in pool.data.view(pages, size).split(len(encoded)):  # type: ignore[no-untyped-call]
+        part.copy_(encoded[: len(part)])
+    pool.place.copy_(cold_code(form, order))
     return pool
 
 
@@ -64,7 +75,7 @@ def batches(keep: Keep, batch: int, context: int, count: int, device: str = "cud
 def rows_of(batch: int, context: int, form: str, copy: float) -> Iterator[Row]:
     """One shape's rows, in the order of measuring."""
     whole = batch * context // TOKENS * SHAPE.kv_heads
-    page = 4 * TOKENS * SHAPE.head_dim if form == "hot" else 2 * TOKENS * (SHAPE.head_dim + 4)
+    page = forms.get(form).page_bytes(SHAPE)
     count = min(sets_for(int(whole * page * KEPT)), max(1, MOST_PAGES // whole))
     pool = pool_of(count * batch * context // TOKENS, form)
     sets = batches(KEEP, batch, context, count)
@@ -128,6 +139,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m engine.kernels._cuda.table", description=__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--contexts", type=int, nargs="+", default=[2048, 16384, 65536])
+    parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=forms.names())
     parser.add_argument("--rounds", type=int, default=7, help="as for a CPU; here every time is of seven replays")
     asked = parser.parse_args(argv)
     if not torch.cuda.is_available():
@@ -136,7 +148,7 @@ def main(argv: Sequence[str]) -> int:
     copy, rows = copy_bandwidth(), []
     for context in asked.contexts:
         for batch in asked.batches:
-            for form in ("hot", "cold_int8"):
+            for form in asked.forms:
                 rows += list(rows_of(batch, context, form, copy))
                 torch.cuda.empty_cache()
                 sys.stderr.write(f"{len(rows)}\n")

@@ -8,7 +8,7 @@ from itertools import accumulate
 import torch
 
 from engine.geometry import KVGeometry
-from engine.kernels._cuda.pool import ABSENT, PagedPool
+from engine.kernels._cuda.pool import ABSENT, PagedPool, is_form, page_number
 
 # Entries past a list's end are fetched ahead, never used; this many must exist.
 SLACK = 1024
@@ -33,9 +33,10 @@ class Workspace:
 
 
 class WorkList:
-    """One list of pages per form and (request, kv head): `pages` int32 [2 (hot, cold), pairs, capacity].
+    """One list of pages per form and (request, kv head): `pages` int32 [1 + cold forms, pairs, capacity], hot first.
 
-    `counts` int32 [2, pairs]; `tail` int32 [requests]: tokens in the block being written, which is the last hot entry.
+    `counts` int32 [1 + cold forms, pairs]; `tail` int32 [requests]: tokens in the block being written, which is the
+    last hot entry.
     """
 
     def __init__(
@@ -44,14 +45,16 @@ class WorkList:
         requests: int,
         capacity: int,
         device: str | torch.device,
+        forms: tuple[str, ...] = (),
         space: Workspace | None = None,
     ) -> None:
-        self.geometry = geometry
+        self.geometry, self.forms = geometry, forms
+        lists = 1 + len(forms)
         pairs = requests * geometry.kv_heads
         self.requests, self.pairs, self.capacity = requests, pairs, capacity
-        storage = torch.zeros(2 * pairs * capacity + SLACK, dtype=torch.int32, device=device)
-        self.pages = storage[: 2 * pairs * capacity].view(2, pairs, capacity)
-        self.counts = torch.zeros(2, pairs, dtype=torch.int32, device=device)
+        storage = torch.zeros(lists * pairs * capacity + SLACK, dtype=torch.int32, device=device)
+        self.pages = storage[: lists * pairs * capacity].view(lists, pairs, capacity)
+        self.counts = torch.zeros(lists, pairs, dtype=torch.int32, device=device)
         self.tail = torch.zeros(requests, dtype=torch.int32, device=device)
         self.space = space or Workspace(geometry, requests, device)
 
@@ -69,13 +72,14 @@ class WorkList:
 
     def take(self, held: torch.Tensor) -> None:
         """List these pages, int32 [pairs, n] as `place` names them, ABSENT where none is."""
-        for form, (mine, page) in enumerate(((held >= 0, held), (held < ABSENT, -2 - held))):
+        cold = [(is_form(held, form), page_number(held).int()) for form in self.forms]
+        for row, (mine, page) in enumerate([(held >= 0, held), *cold]):
             order = (~mine).byte().argsort(dim=1, stable=True)
-            self.pages[form, :, : held.shape[1]] = page.gather(1, order)
-            self.counts[form] = mine.sum(1)
+            self.pages[row, :, : held.shape[1]] = page.gather(1, order)
+            self.counts[row] = mine.sum(1)
 
     def sharing(self, counts: torch.Tensor) -> WorkList:
-        """The same lists and workspace with counts of its own, int32 [2, pairs]: what one stream uses in turn."""
+        """The same lists and workspace, for one stream to use in turn, with counts int32 [lists, pairs] of its own."""
         other = copy(self)
         other.counts = counts
         return other
@@ -84,11 +88,13 @@ class WorkList:
         self.tail.copy_((lens - 1) % self.geometry.block_tokens + 1)
 
     def bytes_read(self, pool: PagedPool) -> int:
-        """What attention must move for these lists: whole pages, scales, entries, queries and results."""
-        hot, cold = (int(n) for n in self.counts.sum(1))
+        """What attention must move for these lists: whole pages, entries, queries and results."""
+        hot, *cold = (int(n) for n in self.counts.sum(1))
+        sizes = [pool.page_bytes(form) for form in self.forms]
         shape = self.geometry
         rows = 2 * self.requests * shape.q_heads * shape.head_dim * pool.hot.element_size()
-        return hot * pool.hot_page_bytes + cold * pool.cold_page_bytes + 4 * (hot + cold) + rows
+        frozen = sum(n * size for n, size in zip(cold, sizes, strict=True))
+        return hot * pool.hot_page_bytes + frozen + 4 * (hot + sum(cold)) + rows
 
 
 def parts_for(pairs: int, pages: int, programs: int) -> int:

@@ -9,8 +9,7 @@ import torch
 
 from engine.arena import OutOfBlocks
 from engine.cache import KVCache
-from engine.forms import EVICTED, HOST, NONE
-from engine.forms.hot import CODE as HOT
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.geometry import KVGeometry
 from engine.host_tier import HostCounts, HostTier
 

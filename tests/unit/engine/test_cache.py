@@ -9,10 +9,10 @@ import torch
 
 from engine.arena import OutOfBlocks
 from engine.cache import KVCache
-from engine.forms.cold_int8 import CODE as COLD
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.geometry import KVGeometry
 from engine.kernels import Phases
+from engine.pages import COLD
 
 GEOMETRY = KVGeometry(layers=3, kv_heads=2, q_heads=4, head_dim=32, block_tokens=16, rep_tokens=8)
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from engine import devices
+from engine import devices, forms
 from engine.devices._base import Device
 from engine.devices._plain import Plain
 from engine.knobs import KnobError, Knobs
@@ -18,17 +18,26 @@ from engine.weights import open_model
 PLAIN = Device("plain", torch.device("cpu"), torch.float32, Plain())
 
 
-def answers(device: Device | None, **knobs: str) -> tuple[list[list[int]], Engine]:
+def engine_on(device: Device | None, **knobs: str) -> Engine:
     loaded = open_model("shipped", "cpu")
     asked = Knobs().with_text({"min_read_tokens": "64", **knobs})
-    engine = Engine(loaded.config, loaded.model, asked, pool_bytes=64 << 20, max_context=1024, device=device)
+    return Engine(loaded.config, loaded.model, asked, pool_bytes=64 << 20, max_context=1024, device=device)
+
+
+def said(engine: Engine, *lengths: int) -> list[list[int]]:
+    """What requests of these lengths say together."""
     document = task.make_document(random.Random(3), 300)
     prompt = task.prompt(document, next(iter(document.successor)))
-    requests = [engine.submit(prompt[-length:], 6) for length in (300, 170)]
+    requests = [engine.submit(prompt[-length:], 6) for length in lengths]
     while engine.has_work:
         engine.step()
     engine.cache.check()
-    return [request.generated for request in requests], engine
+    return [request.generated for request in requests]
+
+
+def answers(device: Device | None, **knobs: str) -> tuple[list[list[int]], Engine]:
+    engine = engine_on(device, **knobs)
+    return said(engine, 300, 170), engine
 
 
 @pytest.mark.parametrize(
@@ -46,6 +55,15 @@ def test_plain_operators_say_what_the_cpu_says(knobs: dict[str, str]) -> None:
     assert engine.residency.demotions == cpu.residency.demotions
 
 
+@pytest.mark.parametrize("form", forms.cold_names())
+def test_every_form_is_read_on_a_device_as_on_the_cpu(form: str) -> None:
+    knobs = {"policy": "combined", "hot_share": "0.3", "cold_form": form}
+    (found, engine), (expected, cpu) = answers(PLAIN, **knobs), answers(None, **knobs)
+    assert found == expected
+    assert engine.residency.demotions == cpu.residency.demotions > 0
+    assert engine.cache.entries_by_layer() == cpu.cache.entries_by_layer()
+
+
 def test_memory_on_a_device_is_what_its_pages_and_tables_hold() -> None:
     _, engine = answers(PLAIN, policy="combined", hot_share="0.3")
     cache = engine.cache
@@ -56,8 +74,6 @@ def test_memory_on_a_device_is_what_its_pages_and_tables_hold() -> None:
 
 def test_what_a_device_has_no_kernels_for_is_refused_and_nothing_changes() -> None:
     _, engine = answers(PLAIN, policy="combined")
-    with pytest.raises(KnobError, match="reads cold_int8 only"):
-        engine.set_knobs({"cold_form": "merged"})
     with pytest.raises(KnobError, match="generic and block"):
         engine.set_knobs({"kernels": "compiled"})
     assert (engine.knobs.cold_form, engine.knobs.kernels) == ("cold_int8", "generic")

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from engine import forms
 from engine.forms._base import Form
-from engine.forms.thinned import FORM
 from engine.geometry import KVGeometry
 
 SHAPES = [
@@ -117,9 +116,9 @@ def test_a_thinned_page_keeps_a_fixed_number_of_tokens_and_says_which() -> None:
     odd = (2, 3, 9, 15)
     for slot in odd:
         k[:, slot, 0] = -5.0
-    pages = FORM.encode(geometry, k, v)
-    there = FORM.kept(geometry, pages)
+    pages = forms.get("thinned").encode(geometry, k, v)
+    there = forms.get("thinned").kept(geometry, pages)
     assert [row.nonzero()[:, 0].tolist() for row in there] == [list(odd)] * 3
-    for part, whole in zip(FORM.decode(geometry, pages), (k, v), strict=True):
+    for part, whole in zip(forms.get("thinned").decode(geometry, pages), (k, v), strict=True):
         assert torch.equal(part[there], whole[there])
         assert not part[~there].any()

@@ -10,10 +10,10 @@ import torch
 from engine.arena import OutOfBlocks
 from engine.cache import KVCache
 from engine.forms import HOST
-from engine.forms.cold_int8 import CODE as COLD
 from engine.geometry import KVGeometry
 from engine.host_tier import HostCounts, HostTier
 from engine.knobs import Knobs
+from engine.pages import COLD
 from tests.unit.engine.test_cache import pages_of, write_all
 from tests.unit.engine.tiny import engine, prompt, run
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.cache import KVCache
-from engine.forms.hot import CODE as HOT
+from engine.forms import HOT
 from engine.geometry import KVGeometry
 from engine.kernels import DecodeBatch, Keep, Phases, _paged, block, get, names
 from engine.kernels.oracle import Oracle

@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from engine import forms, policies
-from engine.forms import EVICTED
-from engine.forms.hot import CODE as HOT
-from engine.forms.thinned import CODE
+from engine.forms import EVICTED, HOT
 from engine.knobs import Knobs
 from engine.llm import StepTimes
 from engine.policies._base import Run
@@ -179,7 +177,7 @@ def test_a_static_structure_holds_as_many_entries_of_every_cold_block_and_none_c
     while made.has_work:
         made.step()
         made.cache.check()
-        entries, thinned = made.cache.entries_by_layer(), int(made.cache.page_counts[0, CODE])
+        entries, thinned = made.cache.entries_by_layer(), int(made.cache.page_counts[0, forms.codes()["thinned"]])
         assert entries.cold[0] == 4 * thinned / made.cache.geometry.kv_heads
     assert made.residency.demotions > 0
     assert made.residency.promotions == 0

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from engine.forms import cold_names
+
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[3]
@@ -18,7 +20,8 @@ ROOT = Path(__file__).parents[3]
 
 def interpreted(code: str) -> str:
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "TRITON_DEFAULT_FP_FUSION": "1"}
-    command = [sys.executable, "-W", "ignore", "-c", "import torch\nfrom tests.gpu.checks import *\n" + code]
+    start = "import torch\nfrom engine.forms import cold_names\nfrom tests.gpu.checks import *\n"
+    command = [sys.executable, "-W", "ignore", "-c", start + code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()
@@ -37,6 +40,12 @@ for geometry, dtype, bar in (
         for parts in (1, 3):
             check_attention(made, work, Launch(parts), bar)
         check_attention(made, work, Launch(1), bar, planned=True)
+for forms in (*((form,) for form in cold_names()), cold_names()):
+    geometry = KVGeometry(1, 2, 8, 32, block_tokens=64, entries=5)
+    lens, share = [300, 1, 64, 130], {"cold_share": 0.7, "evicted_share": 0.1}
+    made = case(geometry, lens, **share, dtype=torch.float32, seed=8, forms=forms)
+    check_attention(made, dense_list(made), Launch(2), 1e-5)
+    check_prompt(made, 1e-5)
 print("agrees")
 """
 
@@ -44,8 +53,10 @@ SELECTION = """
 for statistics, rep_tokens in (("mean", 64), ("mean", 16), ("bounds", 64), ("bounds", 16)):
     geometry = KVGeometry(1, 2, 8, 32, block_tokens=64, rep_tokens=rep_tokens)
     lens = [1500, 1, 64, 641]
-    for cold, gone in ((0.0, 0.0), (0.5, 0.2)):
-        made = case(geometry, lens, cold_share=cold, evicted_share=gone, statistics=statistics, dtype=torch.float32)
+    for cold, gone, forms in ((0.0, 0.0, ()), (0.5, 0.2, ("cold_int8",)), (0.5, 0.2, ("cold_int4", "lowrank"))):
+        made = case(
+            geometry, lens, cold_share=cold, evicted_share=gone, statistics=statistics, dtype=torch.float32, forms=forms
+        )
         keep = Keep(0.3, sink_tokens=64, window_tokens=100, block_tokens=64)
         for ranked in (0, 256):
             work = check_selection(made, keep, Choice(units=16, ranked=ranked))
@@ -76,7 +87,7 @@ def test_the_interpreted_kernels_agree_with_float64(code: str) -> None:
 
 
 POINTERS = {
-    "q": "*bf16", "out": "*bf16", "hot": "*bf16", "cold": "*i8", "scales": "*fp32", "part_at": "*fp32",
+    "q": "*bf16", "out": "*bf16", "hot": "*bf16", "data": "*i8", "cold": "*i8", "part_at": "*fp32",
     "weight_at": "*fp32", "scale": "fp32", "reps": "*bf16", "scores": "*fp32", "k": "*bf16", "v": "*bf16",
     "mass_at": "*fp32", "mass": "*fp32", "x": "*bf16", "cosine": "*fp32", "sine": "*fp32",
 }  # fmt: skip
@@ -101,11 +112,18 @@ SHAPE = {
     "ROWS": 16,
     "DIM": 128,
     "TOKENS": 64,
-    "COLD_UNIT": 128,
-    "SCALE_UNIT": 32,
     "UPCAST": False,
     "PRECISION": "tf32",
 }
+
+
+def of_forms(forms: tuple[str, ...], *, folds: bool) -> dict[str, object]:
+    from engine.geometry import KVGeometry
+    from engine.kernels._cuda.pool import PAGE_BITS, PagedPool, constants
+
+    shape = KVGeometry(1, 8, 32, 128, 64, dtype="bfloat16")
+    pool = PagedPool.empty(shape, 1, 1, device="cpu", forms=forms, slab_bytes=4 * shape.hot_page_bytes)
+    return constants(pool, folds=folds) | {"BITS": PAGE_BITS}
 
 
 def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -> Any:
@@ -119,15 +137,13 @@ def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cold", [True, False])
-@pytest.mark.parametrize(("planned", "early", "warps"), [(True, False, 4), (False, True, 4), (False, True, 8)])
-def test_attention_compiles_for_hopper_within_its_shared_memory(
-    cold: bool, planned: bool, early: bool, warps: int
-) -> None:
+@pytest.mark.parametrize("forms", [(), *((form,) for form in cold_names()), cold_names()], ids=str)
+def test_attention_compiles_for_hopper_within_its_shared_memory(forms: tuple[str, ...]) -> None:
     from engine.kernels._cuda.attend import attend_pages
 
-    constants = {"LANES": 4, "PLANNED": planned, "COLD": cold, "STAGES": 3, "COLD_STAGES": 3, "STEP": 16, "EVICT": ""}
-    made = compiled_for_hopper(attend_pages, SHAPE | constants | {"EARLY": early}, warps)
+    early, warps = len(forms) != 1, 4 if forms else 8
+    constants = {"LANES": 4, "PLANNED": not early, "STAGES": 3, "COLD_STAGES": 2, "STEP": 16, "EVICT": ""}
+    made = compiled_for_hopper(attend_pages, SHAPE | constants | of_forms(forms, folds=True) | {"EARLY": early}, warps)
     assert "cubin" in made.asm
     assert ("griddepcontrol.wait" in made.asm["ptx"]) == early
     assert made.metadata.shared <= 227 * 1024
@@ -136,19 +152,25 @@ def test_attention_compiles_for_hopper_within_its_shared_memory(
 @pytest.mark.slow
 @pytest.mark.parametrize("bounds", [True, False])
 def test_selection_and_storing_compile_for_hopper(bounds: bool) -> None:
+    from engine.forms.cold_int8.cuda import ROUNDER, quantise_pages
     from engine.kernels._cuda.select import choose_pages
-    from engine.kernels._cuda.store import ROUNDER, append_rows, quantise_pages
+    from engine.kernels._cuda.store import append_rows
 
-    constants = SHAPE | {
-        "SUBS": 4 if bounds else 1,
-        "BOUNDS": bounds,
-        "CAP": 1024,
-        "UNITS": 128,
-        "COLD": bounds,
-        "RANKED": False,
-        "TURNED": bounds,
-        "EARLY": bounds,
-    }
+    forms = ("cold_int8", "lowrank") if bounds else ()
+    constants = (
+        SHAPE
+        | of_forms(forms, folds=False)
+        | {
+            "SUBS": 4 if bounds else 1,
+            "BOUNDS": bounds,
+            "CAP": 1024,
+            "UNITS": 128,
+            "PAGE": 16896,
+            "RANKED": False,
+            "TURNED": bounds,
+            "EARLY": bounds,
+        }
+    )
     for kernel in (choose_pages, append_rows, quantise_pages):
         made = compiled_for_hopper(kernel, constants | {"ROUND": ROUNDER}, 4)
         assert "cubin" in made.asm
@@ -163,7 +185,8 @@ def test_prompts_lists_ranks_and_rotation_compile_for_hopper(cold: bool) -> None
     from engine.kernels._cuda.select import choose_pages
     from engine.kernels._cuda.turn import turn_rows
 
-    shape = SHAPE | {"LANES": 4, "COLD": cold, "CHUNK": 1024, "HEADS": 32, "HALF": 64}
+    shape = SHAPE | of_forms(cold_names() if cold else (), folds=False)
+    shape |= {"LANES": 4, "CHUNK": 1024, "HEADS": 32, "HALF": 64}
     ranked = {"SUBS": 1, "BOUNDS": False, "CAP": 256, "UNITS": 256, "RANKED": True, "TURNED": True, "EARLY": cold}
     for kernel, more, warps in (
         (prefill_pages, {"ROWS": 128}, 8), (observe_pages, {"ROWS": 64}, 4), (list_pages, {}, 4),
@@ -175,9 +198,8 @@ def test_prompts_lists_ranks_and_rotation_compile_for_hopper(cold: bool) -> None
 
 
 def test_every_kernel_that_is_launched_is_compiled_for_hopper_here() -> None:
-    folder, here = ROOT / "engine/kernels/_cuda", Path(__file__).read_text()
-    launched = {
-        match.group(1) for file in folder.glob("*.py") for match in re.finditer(r"^ +(\w+)\[\(", file.read_text(), re.M)
-    }
+    files = [*(ROOT / "engine/kernels/_cuda").glob("*.py"), *(ROOT / "engine/forms").glob("*/cuda.py")]
+    here = Path(__file__).read_text()
+    launched = {match.group(1) for file in files for match in re.finditer(r"^ +(\w+)\[\(", file.read_text(), re.M)}
     assert len(launched) >= 8
     assert not [name for name in launched if name not in here]

@@ -7,24 +7,13 @@ rotates loses more at the same rank than one that does not. Layout: B of K, B of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from engine.forms._base import Form, page_of
 from engine.geometry import FLOAT_BYTES, KVGeometry
 
-CODE = 5
 
-
-@dataclass(frozen=True)
-class LowRank:
-    NAME: str = "lowrank"
-    CODE: int = CODE
-    WHOLE: bool = True
-
-    def entries(self, geometry: KVGeometry) -> int:
-        return geometry.block_tokens
-
+class LowRank(Form):
     def page_bytes(self, geometry: KVGeometry) -> int:
         size = geometry.block_tokens + geometry.head_dim + FLOAT_BYTES
         return geometry.padded(2 * geometry.components * size)
@@ -34,22 +23,18 @@ class LowRank:
         return self.page_bytes(geometry) - factors
 
     def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        both = torch.cat((k, v))
+        n, both = len(k), torch.cat((k, v))
         vectors = torch.linalg.eigh(both @ both.mT).eigenvectors
         a = vectors[:, :, -geometry.components :]
         b = a.mT @ both
         tiny = torch.finfo(torch.float32).tiny
         a_step = a.abs().amax(1, keepdim=True).div_(127.0).clamp_min(tiny)
         b_step = b.abs().amax(2, keepdim=True).div_(127.0)
-        rows = (a / a_step).round_().to(torch.int8).flatten(1)
-        columns = (b / b_step.clamp_min(tiny)).round_().to(torch.int8).flatten(1)
-        scale = (a_step[:, 0] * b_step[:, :, 0]).contiguous().view(torch.uint8)
-        n = len(k)
+        rows = (a / a_step).round_().to(torch.int8)
+        columns = (b / b_step.clamp_min(tiny)).round_().to(torch.int8)
+        scale = a_step[:, 0] * b_step[:, :, 0]
         parts = (columns[:n], columns[n:], rows[:n], rows[n:], scale[:n], scale[n:])
-        body = torch.cat([part.contiguous().view(torch.uint8) for part in parts], 1)
-        pages = torch.zeros(n, self.page_bytes(geometry), dtype=torch.uint8)
-        pages[:, : body.shape[1]] = body
-        return pages
+        return page_of(self.page_bytes(geometry), *parts)
 
     def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n, tokens, dim, rank = len(pages), geometry.block_tokens, geometry.head_dim, geometry.components

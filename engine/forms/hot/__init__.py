@@ -1,25 +1,14 @@
-"""Full precision: K rows then V rows, float32."""
+"""Full precision: K rows then V rows, in the cache's own type."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from engine.forms._base import Form
 from engine.geometry import KVGeometry
 
-CODE = 1
 
-
-@dataclass(frozen=True)
-class Hot:
-    NAME: str = "hot"
-    CODE: int = CODE
-    WHOLE: bool = True
-
-    def entries(self, geometry: KVGeometry) -> int:
-        return geometry.block_tokens
-
+class Hot(Form):
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.hot_page_bytes
 
@@ -27,10 +16,12 @@ class Hot:
         return 0
 
     def encode(self, geometry: KVGeometry, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return torch.stack((k, v), 1).view(len(k), -1).view(torch.uint8)
+        both = torch.stack((k, v), 1).to(getattr(torch, geometry.dtype))
+        return both.view(len(k), -1).view(torch.uint8)
 
     def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        both = pages.view(torch.float32).view(len(pages), 2, geometry.block_tokens, geometry.head_dim)
+        shape = (len(pages), 2, geometry.block_tokens, geometry.head_dim)
+        both = pages.view(getattr(torch, geometry.dtype)).view(shape).float()
         return both[:, 0], both[:, 1]
 
 

@@ -5,25 +5,15 @@ Byte i of a row holds dimension i in its low half and i + head_dim / 2 in its hi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from engine.forms._base import Form, floats, page_of
 from engine.geometry import FLOAT_BYTES, KVGeometry
 
-CODE = 4
 STEPS = 7.0
 
 
-@dataclass(frozen=True)
-class ColdInt4:
-    NAME: str = "cold_int4"
-    CODE: int = CODE
-    WHOLE: bool = True
-
-    def entries(self, geometry: KVGeometry) -> int:
-        return geometry.block_tokens
-
+class ColdInt4(Form):
     def page_bytes(self, geometry: KVGeometry) -> int:
         return geometry.padded(geometry.block_tokens * (geometry.head_dim + 2 * FLOAT_BYTES))
 
@@ -35,21 +25,15 @@ class ColdInt4:
         scale = both.abs().amax(-1).div_(STEPS)
         rows = both.div_(scale.clamp_min(torch.finfo(torch.float32).tiny)[..., None]).round_().to(torch.int16)
         low, high = rows.chunk(2, -1)
-        packed = ((low & 15) | ((high & 15) << 4)).to(torch.uint8).view(len(k), -1)
-        pages = torch.zeros(len(k), self.page_bytes(geometry), dtype=torch.uint8)
-        body = packed.shape[1]
-        pages[:, :body] = packed
-        pages[:, body : body + scale.shape[1] * FLOAT_BYTES] = scale.view(torch.uint8)
-        return pages
+        return page_of(self.page_bytes(geometry), ((low & 15) | ((high & 15) << 4)).to(torch.uint8), scale)
 
     def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n, tokens, dim = len(pages), geometry.block_tokens, geometry.head_dim
         body = tokens * dim
-        scale = pages[:, body : body + 8 * tokens].contiguous().view(torch.float32).view(n, 2 * tokens, 1)
         packed = pages[:, :body].view(n, 2 * tokens, dim // 2)
         # A shift to the top and back extends the sign of the low half.
         halves = ((packed << 4).view(torch.int8) >> 4, packed.view(torch.int8) >> 4)
-        rows = torch.cat(halves, -1).float().mul_(scale)
+        rows = torch.cat(halves, -1).float().mul_(floats(pages, body, 2 * tokens).view(n, 2 * tokens, 1))
         return rows[:, :tokens], rows[:, tokens:]
 
 
