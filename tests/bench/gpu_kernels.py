@@ -35,7 +35,7 @@ def ours(sets: list[Set], pool: PagedPool) -> Row:
     for kind in ("dense", "sparse"):
         work = getattr(sets[0], kind)
         size = work.bytes_read(pool)
-        launch = launch_for(work.pairs, longest(work), processors(), cold=bool(pool.forms))
+        launch = launch_for(work.pairs, longest(work), processors(), pool.forms)
         some = sets if kind == "sparse" else sets[: max(1, -(-len(sets) // 4))]
         calls = attention(some, pool, launch, dense=kind == "dense")
         row |= {f"{kind}_us": replayed(calls, least=least_for(size)), f"{kind}_bytes": size}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from engine.forms import cold_names
 from engine.geometry import KVGeometry
 
 pytest.importorskip("triton")
@@ -82,3 +83,15 @@ def test_the_same_call_gives_the_same_bits() -> None:
         attend(made.q, torch.empty_like(made.q), made.pool, work, 128**-0.5, Launch(8)).clone() for _ in range(20)
     )
     assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("forms", [*((form,) for form in cold_names()), cold_names()], ids=str)
+def test_pages_of_every_form_are_read_in_decode_and_in_prompts(forms: tuple[str, ...]) -> None:
+    from engine.kernels._cuda.attend import Launch
+    from tests.gpu.checks import check_attention, check_prompt, dense_list
+    from tests.gpu.reference import case
+
+    made = case(LLAMA, [1, 64, 65, 5000], cold_share=0.8, evicted_share=0.1, device="cuda", forms=forms)
+    for launch in (Launch(1, 4, 2, 2), Launch(5, 4, 3, 3), Launch(3, 8, 2, 2)):
+        check_attention(made, dense_list(made), launch, 1e-2)
+    check_prompt(made, 1e-2)

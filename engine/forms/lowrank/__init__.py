@@ -2,7 +2,8 @@
 
 Scores need no reconstruction: q·Kᵀ = ((q·Bᵀ) S)·Aᵀ is fewer products than q·Kᵀ itself. The factors are those of least
 square error (the leading eigenvectors of K·Kᵀ). Rotary embedding spreads keys over more components: a layer that
-rotates loses more at the same rank than one that does not. Layout: B of K, B of V, A of K, A of V, S of K, S of V.
+rotates loses more at the same rank than one that does not. Layout: B of K, B of V, A of K, A of V, S of K, S of V; on a
+device the factors of V are turned, [head_dim, r] and [r, tokens], so that products read along rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from engine.geometry import FLOAT_BYTES, KVGeometry
 
 
 class LowRank(Form):
+    def __init__(self, *, turned: bool = False) -> None:
+        self.turned = turned
+
     def page_bytes(self, geometry: KVGeometry) -> int:
         size = geometry.block_tokens + geometry.head_dim + FLOAT_BYTES
         return geometry.padded(2 * geometry.components * size)
@@ -33,16 +37,21 @@ class LowRank(Form):
         rows = (a / a_step).round_().to(torch.int8)
         columns = (b / b_step.clamp_min(tiny)).round_().to(torch.int8)
         scale = a_step[:, 0] * b_step[:, :, 0]
-        parts = (columns[:n], columns[n:], rows[:n], rows[n:], scale[:n], scale[n:])
+        b_v, a_v = (columns[n:].mT, rows[n:].mT) if self.turned else (columns[n:], rows[n:])
+        parts = (columns[:n], b_v, rows[:n], a_v, scale[:n], scale[n:])
         return page_of(self.page_bytes(geometry), *parts)
 
     def decode(self, geometry: KVGeometry, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         n, tokens, dim, rank = len(pages), geometry.block_tokens, geometry.head_dim, geometry.components
         split = torch.split(pages[:, : 2 * rank * (tokens + dim + FLOAT_BYTES)], self._widths(geometry), 1)
-        b_k, b_v = (part.view(torch.int8).view(n, rank, dim).float() for part in split[:2])
-        a_k, a_v = (part.view(torch.int8).view(n, tokens, rank).float() for part in split[2:4])
+        factors = [part.view(torch.int8).float() for part in split[:4]]
+        b_k, a_k = factors[0].view(n, rank, dim), factors[2].view(n, tokens, rank)
+        if self.turned:
+            b_v, a_v = factors[1].view(n, dim, rank).mT, factors[3].view(n, rank, tokens).mT
+        else:
+            b_v, a_v = factors[1].view(n, rank, dim), factors[3].view(n, tokens, rank)
         s_k, s_v = (part.contiguous().view(torch.float32)[:, :, None] for part in split[4:])
-        return a_k @ b_k.mul_(s_k), a_v @ b_v.mul_(s_v)
+        return a_k @ (b_k * s_k), a_v @ (b_v * s_v)
 
     def _widths(self, geometry: KVGeometry) -> list[int]:
         rank = geometry.components
@@ -50,3 +59,4 @@ class LowRank(Form):
 
 
 FORM = LowRank()
+ON_DEVICE = LowRank(turned=True)

@@ -92,7 +92,7 @@ def attend_pages(
     scale, heads, pairs, capacity, parts,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     FORMS: tl.constexpr, TILES: tl.constexpr, OWN: tl.constexpr, FOLDS: tl.constexpr, PAGES: tl.constexpr,
-    PER_SLABS: tl.constexpr, SLABS: tl.constexpr, RANK: tl.constexpr, KEPT: tl.constexpr,
+    PER_SLABS: tl.constexpr, SLABS: tl.constexpr, RANK: tl.constexpr, KEPT: tl.constexpr, SOURCES: tl.constexpr,
     PLANNED: tl.constexpr, STAGES: tl.constexpr, COLD_STAGES: tl.constexpr,
     STEP: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr, EVICT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip

@@ -58,7 +58,7 @@ class ListReader:
         self._counts = torch.zeros(len(pools), 1 + len(forms), first.pairs, dtype=torch.int32, device=device)
         self.works = [first.sharing(counts) for counts in self._counts]
         longest = batch.width if keep is None else keep.blocks_for(batch.width * shape.block_tokens)
-        self.launch = launch_for(first.pairs, longest, processors(device), cold=bool(forms))
+        self.launch = launch_for(first.pairs, longest, processors(device), forms)
         self.how = choice_for(first.pairs, batch.width * shape.subs_per_block)
         self.chooser = None
         if keep is not None:

@@ -164,8 +164,11 @@ def constants(pool: PagedPool, *, folds: bool) -> dict[str, object]:
         "RANK": pool.geometry.components,
         "KEPT": min(pool.geometry.entries, pool.geometry.block_tokens),
     }
+    used = [reader(form).tile for form in pool.forms]
     if folds:
         own = [getattr(reader(form), "fold", None) for form in pool.forms]
-        found["OWN"] = tuple(fold is not None for fold in own)
-        found["FOLDS"] = tuple(fold or reader(form).tile for fold, form in zip(own, pool.forms, strict=True))
+        used += [fold or tile for fold, tile in zip(own, used, strict=True)]
+        found["OWN"], found["FOLDS"] = tuple(fold is not None for fold in own), tuple(used[len(own) :])
+    # Triton keeps compiled kernels by their own source and constants, and of a function in a tuple knows only the name.
+    found["SOURCES"] = " ".join(getattr(one, "cache_key", "") for one in used)
     return found

@@ -46,7 +46,8 @@ def prefill_pages(
     q, out, mass_at, hot, data, table, place, start, queries, sight, heads, pool_blocks, scale,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     FORMS: tl.constexpr, TILES: tl.constexpr, PAGES: tl.constexpr, PER_SLABS: tl.constexpr, SLABS: tl.constexpr,
-    RANK: tl.constexpr, KEPT: tl.constexpr, BITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
+    RANK: tl.constexpr, KEPT: tl.constexpr, SOURCES: tl.constexpr, BITS: tl.constexpr, UPCAST: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (tile, kv head): q, out [queries, heads * GROUP, DIM] of tokens from `start`; `scale` includes log2(e).
 
@@ -98,7 +99,8 @@ def observe_pages(
     q, mass_at, mass, hot, data, table, place, start, queries, sight, heads, pool_blocks, scale,
     GROUP: tl.constexpr, LANES: tl.constexpr, ROWS: tl.constexpr, DIM: tl.constexpr, TOKENS: tl.constexpr,
     FORMS: tl.constexpr, TILES: tl.constexpr, PAGES: tl.constexpr, PER_SLABS: tl.constexpr, SLABS: tl.constexpr,
-    RANK: tl.constexpr, KEPT: tl.constexpr, BITS: tl.constexpr, UPCAST: tl.constexpr, PRECISION: tl.constexpr,
+    RANK: tl.constexpr, KEPT: tl.constexpr, SOURCES: tl.constexpr, BITS: tl.constexpr, UPCAST: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Program (block, kv head): what ROWS / LANES queries or fewer from `start` give it, into mass [blocks, heads]."""
     j, head = tl.program_id(0), tl.program_id(1)

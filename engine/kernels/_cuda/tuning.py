@@ -7,8 +7,11 @@ from functools import cache
 import torch
 
 from engine.kernels._cuda.attend import Launch
+from engine.kernels._cuda.pool import reader
 from engine.kernels._cuda.select import Choice
 from engine.kernels._cuda.worklist import parts_for
+
+COLD = (4, 2, 3)
 
 
 @cache
@@ -19,10 +22,15 @@ def processors(device: int | torch.device = 0) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def launch_for(pairs: int, pages: int, count: int, *, cold: bool = False) -> Launch:
-    """`pages` a pair reads, on a device of `count` multiprocessors: all programs resident at once, in one wave."""
-    if cold:
-        return Launch(parts_for(pairs, pages, 3 * count), 4, 2, 2)
+def launch_for(pairs: int, pages: int, count: int, forms: tuple[str, ...] = ()) -> Launch:
+    """`pages` a pair reads, on a device of `count` multiprocessors: all programs resident at once, in one wave.
+
+    A form's `cuda.py` may say what suits it, LAUNCH: warps, pages in flight, programs to a multiprocessor.
+    """
+    if forms:
+        own = [getattr(reader(form), "LAUNCH", COLD) for form in forms]
+        warps, stages, programs = own[0] if len(own) == 1 else COLD
+        return Launch(parts_for(pairs, pages, programs * count), warps, 2, stages)
     if pairs >= 3 * count:
         return Launch(1, 4, 2)
     if pages * pairs <= 16 * count:
