@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.errors import UsageError, nearest
+from kvscope.finding import Evidence, Rival
 from kvscope.judge import MARK_ONE, NO_BASELINE, Pair
 from kvscope.playbook_schema import Compare
+from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Segment, Store
 
 ONE_PROCESS = ("ring", "builtin")
 """Kinds of source whose stream comes from one uninterrupted process: what no tag names cannot have changed there."""
 
 
+LOAD_WITHIN = 0.10
+"""Requests whose mean length or rate moved by no more are the same load: a day's traffic varies by as much."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparable:
-    """A pair, and why it must not be compared (empty when it may); ``notice`` says what was taken on trust."""
+    """A pair, and why it must not be compared (empty when it may); ``notice`` says what was taken on trust.
+
+    ``doubts`` are what nobody said or measured: they cost a step of certainty. ``rivals`` are differences of the load.
+    """
 
     pair: Pair
     problem: str = ""
     remedy: str = ""
     notice: str = ""
+    doubts: tuple[str, ...] = ()
+    rivals: tuple[Rival, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a person says of the two sides: what is the ``same`` in both, and what was ``changed``."""
+
+    same: frozenset[str] = frozenset()
+    changed: frozenset[str] = frozenset()
+
+
+NOTHING_SAID = Said()
 
 
 def choose(store: Store, compare: Compare | None, baseline: str | None, current: str | None) -> Pair:
@@ -50,24 +72,115 @@ def named(segments: tuple[Segment, ...], name: str) -> Segment:
     raise UsageError(f"no segment {name!r}{nearest(name, names)}; there are: {', '.join(names)}")
 
 
-def comparable(pair: Pair, compare: Compare, common: Mapping[str, str], kind: str) -> Comparable:
-    """Hold the tags of both segments against each other; ``common`` are the source's own, carried by every segment."""
+def comparable(
+    pair: Pair, compare: Compare, common: Mapping[str, str], kind: str, said: Said = NOTHING_SAID
+) -> Comparable:
+    """Hold what both segments say of themselves against each other; ``common`` are the source's own tags.
+
+    What nobody says is taken as unchanged, and told: where it was not measured either, a finding loses one step of
+    certainty. What the sources say of the load stands for the tags ``workload`` and ``offered_load``: a difference is
+    another possible cause, with its number.
+    """
     if pair.baseline is None:
         return Comparable(pair, NO_BASELINE, MARK_ONE)
     before, now = {**common, **pair.baseline.tags}, {**common, **pair.current.tags}
-    unknown = []
+    unknown: list[str] = []
+    rivals: list[Rival] = []
     for tag in compare.same:
-        if tag in before and tag in now:
-            if before[tag] != now[tag]:
+        if tag in said.changed:
+            return Comparable(pair, f"{tag} was changed, as you say", f"compare segments with the same {tag}")
+        if tag in said.same:
+            continue
+        if before.get(tag) and now.get(tag):
+            if _differs(tag, before[tag], now[tag]):
                 return Comparable(
                     pair,
                     f"{tag} differs: {before[tag]} in {pair.baseline.name}, {now[tag]} in {pair.current.name}",
                     f"compare segments with the same {tag}",
                 )
-        elif kind not in ONE_PROCESS:
-            place = pair.baseline.name if tag not in before else pair.current.name
-            return Comparable(pair, f"nobody says what {tag} was in {place}", f"tag both segments with {tag}=…")
-        else:
+            continue
+        measured = None if kind in ONE_PROCESS else measured_load(tag, pair)
+        if measured is None:
             unknown.append(tag)
+        rivals += measured or ()
     notice = f"taken as unchanged, nobody tagged them: {', '.join(unknown)}" if unknown else ""
-    return Comparable(pair, notice=notice)
+    doubts = () if kind in ONE_PROCESS else tuple(unknown)
+    return Comparable(pair, notice=notice, doubts=doubts, rivals=tuple(rivals))
+
+
+def measured_load(tag: str, pair: Pair) -> tuple[Rival, ...] | None:
+    """Return how the load changed, as rivals, from what was measured: None where the sources do not tell.
+
+    ``workload`` are the lengths of prompts and answers. ``offered_load`` is the same where as many requests came, or
+    where as many were in the server: a slower server changes the one or the other, and other clients both.
+    """
+    if tag == "workload":
+        found = [_change(signal, pair) for signal in ("prompt_tokens_mean", "output_tokens_mean")]
+        if any(one is None for one in found):
+            return None
+        return tuple(_rival("other requests", one) for one in found if one is not None and one.answer == "no")
+    if tag == "offered_load":
+        clients, rate = _clients(pair), _change("requests_per_s", pair)
+        known = [one for one in (clients, rate) if one is not None]
+        if any(one.answer == "yes" for one in known):
+            return ()
+        if clients is None or rate is None:
+            return None
+        return _rival("another load", clients), _rival("another load", rate)
+    return None
+
+
+def _differs(tag: str, before: str, now: str) -> bool:
+    """Whether two tags contradict: a version that a page's names tell is a bracket, and agrees with what lies in it."""
+    if tag == "version" and any(mark in text for text in (before, now) for mark in ("+", "-", "up to")):
+        return False
+    return before != now
+
+
+def _change(signal: str, pair: Pair) -> Evidence | None:
+    return _compared(signal, pair.before(signal), pair.now(signal))
+
+
+def _clients(pair: Pair) -> Evidence | None:
+    """Requests in the server, running or waiting: what a closed loop of clients keeps as it is."""
+    sides = []
+    for read in (pair.before, pair.now):
+        running, waiting = read("running_requests"), read("waiting_requests")
+        if isinstance(running, Missing) or isinstance(waiting, Missing):
+            return None
+        error = (running.error**2 + waiting.error**2) ** 0.5
+        sides.append(replace(running, value=running.value + waiting.value, error=error))
+    return _compared("running_requests + waiting_requests", *sides)
+
+
+def _compared(signal: str, before: Reading | Missing, now: Reading | Missing) -> Evidence | None:
+    """Answer whether a figure of the load stayed within a tenth of what it was; yes also where it cannot be told."""
+    if isinstance(before, Missing) or isinstance(now, Missing) or before.value <= 0:
+        return None
+    change = now.value / before.value - 1
+    error = (now.error**2 + (before.error * now.value / before.value) ** 2) ** 0.5 / before.value
+    moved = abs(change) > LOAD_WITHIN and abs(change) > error
+    return Evidence(
+        "load",
+        signal,
+        f"within {LOAD_WITHIN:.0%} of before",
+        "no" if moved else "yes",
+        value=now.value,
+        error=now.error,
+        unit=now.unit,
+        baseline=before.value,
+        baseline_error=before.error,
+        change=change,
+        change_error=error,
+        source=now.source,
+        batches=now.batches,
+    )
+
+
+def _rival(name: str, evidence: Evidence) -> Rival:
+    says = (
+        f"the load changed as well: {evidence.signal} {evidence.baseline:.4g} → {evidence.value:.4g} {evidence.unit}"
+        if evidence.baseline is not None and evidence.value is not None
+        else "the load changed as well"
+    )
+    return Rival(name, says, "open", evidence)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from kvscope import signals
 from kvscope.account import NO_FACTS, Facts, account
 from kvscope.checks import Check
-from kvscope.compare import Comparable, choose, comparable
+from kvscope.compare import NOTHING_SAID, Comparable, Said, choose, comparable
 from kvscope.errors import NotEnoughData
 from kvscope.finding import (
     NOTICE,
@@ -47,6 +47,7 @@ def diagnose(
     current: str | None = None,
     include_silent: bool = False,
     facts: Facts = NO_FACTS,
+    said: Said = NOTHING_SAID,
 ) -> Diagnosis:
     """Judge all playbooks; without ``include_silent`` only what a person should look at is in the findings.
 
@@ -55,11 +56,11 @@ def diagnose(
     if not store.segments:
         raise NotEnoughData(f"{description.target}: not a single sample; watch for longer")
     rules = tuple(playbooks)
-    judged = [_judge(rule, store, description, baseline, current) for rule in rules]
+    judged = [_judge(rule, store, description, baseline, current, said) for rule in rules]
     findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
     shown, contradictions = ranked(findings)
-    said = (*(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
-    notices = tuple(dict.fromkeys(notice for notice in said if notice))
+    lines = (*(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
+    notices = tuple(dict.fromkeys(notice for notice in lines if notice))
     sides = choose(store, Compare(), baseline, current)
     return Diagnosis(
         source=_source(description),
@@ -73,14 +74,14 @@ def diagnose(
 
 
 def _judge(
-    rule: Playbook, store: Store, description: Description, baseline: str | None, current: str | None
+    rule: Playbook, store: Store, description: Description, baseline: str | None, current: str | None, said: Said
 ) -> tuple[Finding, str]:
     """Return the finding of one playbook and a notice about its segments."""
     pair = choose(store, rule.compare, baseline, current)
     fit = Comparable(pair)
     if rule.compare is not None:
         alone = rule.compare.optional and pair.baseline is None
-        fit = fit if alone else comparable(pair, rule.compare, description.tags, description.kind)
+        fit = fit if alone else comparable(pair, rule.compare, description.tags, description.kind, said)
     symptom = _judged(rule.symptom, pair, "symptom")
     causes, alternatives = _judged(rule.cause.checks, pair), _judged(rule.cause.any, pair)
     finding = Finding(
@@ -101,8 +102,10 @@ def _judge(
         return finding, ""
     if fit.problem or seen == "unknown":
         return replace(finding, verdict="needs_data", notes=_why(fit, symptom)), ""
-    finding = replace(finding, rivals=_rivals(rule, pair))
+    finding = replace(finding, rivals=(*_rivals(rule, pair), *fit.rivals))
     verdict = _verdict(_holds(causes, alternatives), finding.rivals)
+    if verdict == "likely" and fit.doubts:
+        verdict, finding = "possible", replace(finding, notes=" ".join((finding.notes, _on_trust(fit))).strip())
     if verdict == "needs_data":
         return replace(finding, verdict=verdict, notes=_why(fit, causes + alternatives)), fit.notice
     if verdict != "unexplained":
@@ -176,6 +179,14 @@ def _experiment(rule: Playbook, pair: Pair) -> Experiment | None:
             evidence = replace(evidence, baseline=now.value, baseline_error=now.error, unit=now.unit)
         predict.append(evidence)
     return Experiment(plan.change, plan.hold, plan.run, plan.set, tuple(predict))
+
+
+def _on_trust(fit: Comparable) -> str:
+    """Say what a comparison rests on that nobody said, and how to say it."""
+    return (
+        f"Nobody says whether {', '.join(fit.doubts)} stayed the same: taken as unchanged, so no more than possible; "
+        f"--same {','.join(fit.doubts)} says so."
+    )
 
 
 def _why(fit: Comparable, evidence: tuple[Evidence, ...]) -> str:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kvscope.compare import Said
     from kvscope.sources._base import Source
+
+COMPARED_TAGS = ("engine", "version", "model", "device", "workload", "offered_load", "cap", "policy", "dtype")
+"""What two runs may differ in and a comparison asks about."""
 
 
 def add_told(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +34,43 @@ def add_told(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="the model's config.json")
     parser.add_argument("--gpu", metavar="NAME", help="the device, such as H200: its memory")
+
+
+def add_said(parser: argparse.ArgumentParser) -> None:
+    """--same, --changed."""
+    parser.add_argument(
+        "--same", metavar="NAME,…", default="", help="what you know stayed the same in both: device, model, workload, …"
+    )
+    parser.add_argument("--changed", metavar="NAME,…", default="", help="what you know was changed between the two")
+
+
+def tags_of(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Return tags from ``key=value`` texts; UsageError for one that is none, or too long to be a tag."""
+    from kvscope.errors import UsageError
+
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip() or len(text) > 200:
+            raise UsageError(f"{option} {text!r}: expected KEY=VALUE, such as workload=chat")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def said_of(options: argparse.Namespace) -> Said:
+    """Return what the options say of the two sides. UsageError for a name that no rule asks about."""
+    from kvscope.compare import Said
+    from kvscope.errors import UsageError, nearest
+
+    sides = []
+    for option, text in (("--same", options.same), ("--changed", options.changed)):
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        for name in names:
+            if name not in COMPARED_TAGS:
+                known = ", ".join(COMPARED_TAGS)
+                raise UsageError(f"{option} {name!r}{nearest(name, COMPARED_TAGS)}; expected some of {known}")
+        sides.append(frozenset(names))
+    return Said(*sides)
 
 
 def with_told(target: Source, options: argparse.Namespace) -> Source:

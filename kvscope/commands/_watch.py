@@ -102,6 +102,31 @@ def fill_pair(store: Store, baseline: Poll, current: Poll, tags: tuple[dict[str,
     store.add(current.samples)
 
 
+def refuse_incomparable(found: Diagnosis, baseline: str, target: str) -> None:
+    """Raise NotEnoughData where the two targets have not one measured figure in common, and say what each has."""
+    before, now = (
+        next((one.signals for one in found.segments if one.name == name), {}) for name in ("baseline", "current")
+    )
+    ours = {name for name in now if not _setting(name)}
+    theirs = {name for name in before if not _setting(name)}
+    if ours & theirs:
+        return
+    raise NotEnoughData(
+        f"nothing comparable: {baseline} tells {_some(theirs)}, {target} tells {_some(ours)}; expected a figure in both"
+    )
+
+
+def _setting(name: str) -> bool:
+    from kvscope.signals import describe
+
+    return all(metric.startswith("config.") for metric in describe(name)[2])
+
+
+def _some(names: set[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "") if shown else "no figure"
+
+
 def segment_pair(text: str | None, store: Store) -> tuple[str | None, str | None]:
     """Split ``BASELINE,CURRENT``; UsageError names the segments there are."""
     if not text:

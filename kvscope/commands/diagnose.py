@@ -12,10 +12,11 @@ import argparse
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, what to compare it with, how to print it."""
     from kvscope.commands._options import add_report, add_target, add_timing
-    from kvscope.commands._told import add_told
+    from kvscope.commands._told import add_said, add_told
 
     add_target(parser)
     add_told(parser)
+    add_said(parser)
     parser.add_argument("--baseline", metavar="TARGET", help="compare with this target (read before TARGET)")
     parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="compare these two marked segments of TARGET")
     add_timing(parser)
@@ -30,8 +31,16 @@ def run(options: argparse.Namespace) -> int:
 
     from kvscope import report
     from kvscope.commands._options import settings_of
-    from kvscope.commands._told import with_told
-    from kvscope.commands._watch import collect, exit_code, fill, fill_pair, load_playbooks, segment_pair
+    from kvscope.commands._told import said_of, with_told
+    from kvscope.commands._watch import (
+        collect,
+        exit_code,
+        fill,
+        fill_pair,
+        load_playbooks,
+        refuse_incomparable,
+        segment_pair,
+    )
     from kvscope.diagnose import diagnose
     from kvscope.signals.replicas import outliers
     from kvscope.sources import open_target
@@ -52,7 +61,9 @@ def run(options: argparse.Namespace) -> int:
             fill(store, read)
     notices = (*(before.notices if before else ()), *read.notices, *store.notices)
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
-    found = diagnose(store, books, description, *pair, include_silent=options.all)
+    found = diagnose(store, books, description, *pair, include_silent=options.all, said=said_of(options))
+    if options.baseline:
+        refuse_incomparable(found, options.baseline, options.target)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
     for notice in notices:
         print(f"kvscope: {notice}", file=sys.stderr)

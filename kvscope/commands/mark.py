@@ -10,8 +10,11 @@ import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The segment's name."""
+    """The segment's name, and what is known of it."""
     parser.add_argument("name", metavar="NAME", help="of the segment that starts now, e.g. after")
+    parser.add_argument(
+        "tags", metavar="KEY=VALUE", nargs="*", help="what is known of it: workload=chat device=H200 offered_load=4/s"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -19,6 +22,7 @@ def run(options: argparse.Namespace) -> int:
     import time
     from contextlib import suppress
 
+    from kvscope.commands._told import tags_of
     from kvscope.errors import SourceError
     from kvscope.sources import marks
     from kvscope.sources.control import EngineControl
@@ -28,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
         from kvscope.errors import UsageError
 
         raise UsageError(f"mark {options.name!r}: expected a name of 1 to 64 characters")
-    marks.append(options.name, time.time())
+    tags = tags_of(options.tags, "mark")
+    marks.append(options.name, time.time(), tags)
     told = 0
     for ring in find_rings():
         with suppress(RingError, SourceError):

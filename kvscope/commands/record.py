@@ -9,6 +9,10 @@ import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvscope.sources._base import Description
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +21,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add_target(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default kvscope-<time>.db)")
+    parser.add_argument(
+        "--tag",
+        dest="tags",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="what is known of the run: workload=chat device=H200",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     parser.add_argument(
         "--duration", type=float, metavar="S", help="stop after this many seconds (default: until Ctrl-C)"
@@ -35,6 +47,12 @@ def _handled(number: int, handler: Callable[[int, FrameType | None], object]) ->
         signal.signal(number, before)
 
 
+def _tagged(about: Description, tags: dict[str, str]) -> Description:
+    from dataclasses import replace
+
+    return replace(about, tags={**about.tags, **tags})
+
+
 def run(options: argparse.Namespace) -> int:
     """Record until the target ends, the time is over or Ctrl-C; what was recorded is kept in every case."""
     import signal
@@ -43,11 +61,13 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from kvscope.commands._options import settings_of
+    from kvscope.commands._told import tags_of
     from kvscope.errors import UsageError
     from kvscope.progress import Line
     from kvscope.recording import Recorder
     from kvscope.sources import open_target
 
+    tags = tags_of(options.tags, "--tag")
     path = Path(options.output or time.strftime("kvscope-%Y%m%d-%H%M%S.db"))
     if path.exists() and not options.force:
         raise UsageError(f"{path}: exists already; choose another file or add --force")
@@ -56,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     line, ticks, began = Line(), 0, time.monotonic()
     with (
         closing(open_target(options.target, machine=True)) as source,
-        closing(Recorder(path, source.describe())) as recorder,
+        closing(Recorder(path, _tagged(source.describe(), tags))) as recorder,
     ):
         # A service manager ends what it started by SIGTERM, and a background job of a script hears no SIGINT.
         with suppress(KeyboardInterrupt), _handled(signal.SIGTERM, signal.default_int_handler):

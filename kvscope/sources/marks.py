@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from kvscope.errors import UsageError
@@ -20,8 +21,11 @@ MOST_BYTES = 8 << 20
 _MOST_READ = 1 << 20
 
 
-def append(name: str, t: float) -> Path:
-    """Write a mark at ``t`` (seconds since the epoch) for everyone who watches; UsageError where that cannot be."""
+def append(name: str, t: float, tags: Mapping[str, str] | None = None) -> Path:
+    """Write a mark at ``t`` (seconds since the epoch) for everyone who watches; UsageError where that cannot be.
+
+    ``tags`` are what a person knows of the segment that starts; a source's own tags stay beside them.
+    """
     try:
         path = runtime_dir(create=True) / FILE
         # Not through a link: whoever put it there would have this user write where the link leads.
@@ -29,7 +33,7 @@ def append(name: str, t: float) -> Path:
         with os.fdopen(os.open(path, flags, 0o600), "w") as file:
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
                 raise UsageError(f"{path}: more than {MOST_BYTES >> 20} MiB of marks; expected one you may delete")
-            file.write(json.dumps({"mark": name, "t": t}) + "\n")
+            file.write(json.dumps({"mark": name, "t": t, **({"tags": dict(tags)} if tags else {})}) + "\n")
     except (RuntimeDirError, OSError) as error:
         raise UsageError(f"no mark: {error}") from error
     return path
@@ -64,7 +68,8 @@ class MarksSource:
     def _mark(self, line: bytes) -> Mark | None:
         try:
             told = border.mapping(border.document(line, "mark"), "mark")
-            return Mark(border.text(told.get("mark"), "mark"), border.time_s(told.get("t"), "t"), self._tags)
+            tags = {**self._tags, **border.tags(told.get("tags"), "tags")}
+            return Mark(border.text(told.get("mark"), "mark"), border.time_s(told.get("t"), "t"), tags)
         except border.Refused:
             return None
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvscope.checks import Bound, Check
+from kvscope.compare import Said
 from kvscope.diagnose import diagnose, verify
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.finding import Diagnosis, Finding
@@ -151,7 +152,7 @@ class TestSegments:
         assert "workload differs: recall 4096->64 in dense, chat in compressed" in finding.notes
         assert finding.fix == ()
 
-    def test_tags_nobody_gave_are_taken_on_trust_within_one_process_only(self) -> None:
+    def test_tags_nobody_gave_are_taken_on_trust_and_cost_a_step_between_two_runs(self) -> None:
         store = Store()
         for item in stream(compared(DENSE, COMPRESSED)):
             if isinstance(item, Sample):
@@ -160,8 +161,15 @@ class TestSegments:
                 store.mark(replace(item, tags={}))
         assert flagship(store).verdict == "likely"
         assert "taken as unchanged, nobody tagged them: engine" in diagnosed(store).notices[0]
-        assert flagship(store, PAGE).verdict == "needs_data"
-        assert "nobody says what engine was" in flagship(store, PAGE).notes
+        assert flagship(store, PAGE).verdict == "possible"
+        assert "Nobody says whether engine, version, model, device" in flagship(store, PAGE).notes
+        same = Said(frozenset({"engine", "version", "model", "device", "workload", "offered_load", "cap"}))
+        told = diagnose(store, PLAYBOOKS, PAGE, said=same, include_silent=True).findings
+        assert next(one for one in told if one.id == FLAGSHIP).verdict == "likely"
+        changed = diagnose(
+            store, PLAYBOOKS, PAGE, said=Said(changed=frozenset({"model"})), include_silent=True
+        ).findings
+        assert "model was changed, as you say" in next(one for one in changed if one.id == FLAGSHIP).notes
 
 
 class TestOrder:

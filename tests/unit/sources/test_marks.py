@@ -46,3 +46,11 @@ def test_the_command_leaves_a_mark(runtime: Path, capsys: pytest.CaptureFixture[
     assert json.loads((runtime / marks.FILE).read_text())["mark"] == "after"
     assert "marked for whoever watches" in capsys.readouterr().out
     assert run(["mark", " "]) == 2
+
+
+def test_a_mark_carries_what_a_person_knows_of_the_segment(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))
+    source = MarksSource({"engine": "vllm"})
+    marks.append("after", 1_800_000_000.0, {"workload": "chat"})
+    (mark,) = source.poll().marks
+    assert mark.tags == {"engine": "vllm", "workload": "chat"}
