@@ -230,7 +230,8 @@ class LogSource:
         late = [self._peeler.peel(raw) for raw in _lines(end)] or lines
         if any(line.t is not None for line in lines):
             last = next((line for line in reversed(late) if line.t is not None), None)
-            if last is not None and last.t is not None and not last.zoned:
+            grows = end and self._wall() - self._changed_s < _QUARTER_S
+            if grows and last is not None and last.t is not None and not last.zoned:
                 self._shift_s = _zone(self._changed_s - last.t)
             return "wall"
         runs = [line.run for line in late if line.run is not None]
@@ -261,9 +262,9 @@ def _lines(block: bytes) -> list[str]:
 
 
 def _zone(off_s: float) -> float:
-    """Return the offset of a clock without a zone, where what is left over is a quarter of an hour or more, exactly.
+    """Return the offset of a clock without a zone from when the file was last written: whole quarters of an hour.
 
-    A file that was written as its last line says lies a whole number of quarters from it; one copied later does not.
+    Asked only of a log that is being written: of one copied later, when it was changed says nothing.
     """
     quarters = round(off_s / _QUARTER_S)
     if quarters and abs(off_s - quarters * _QUARTER_S) < 90.0 and abs(quarters) <= 56:
