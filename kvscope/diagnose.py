@@ -10,6 +10,7 @@ from kvscope import signals
 from kvscope.account import NO_FACTS, Facts, account
 from kvscope.checks import Check
 from kvscope.compare import NOTHING_SAID, Comparable, Said, choose, comparable
+from kvscope.coverage import coverage
 from kvscope.errors import NotEnoughData
 from kvscope.finding import (
     NOTICE,
@@ -70,6 +71,7 @@ def diagnose(
         notices=notices + contradictions,
         account=account(store, sides.current, facts),
         account_before=account(store, sides.baseline, facts) if sides.baseline else None,
+        coverage=coverage(rules, [finding for finding, _ in judged]),
     )
 
 

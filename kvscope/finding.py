@@ -127,6 +127,37 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Near:
+    """A rule that is silent, and would not be if ``signal`` lay ``distance`` of its bound further on."""
+
+    id: str
+    title: str
+    signal: str
+    value: float
+    bound: float
+    unit: str
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Light:
+    """Something that would let ``rules`` speak which cannot now, by itself."""
+
+    way: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of ``rules`` so many were ``judged``; ``near`` ones almost fired; ``lights`` would let more of them speak."""
+
+    rules: int
+    judged: int
+    near: tuple[Near, ...] = ()
+    lights: tuple[Light, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSummary:
     """A stretch of a stream in which nothing was reconfigured, with the signals read from it."""
 
@@ -151,3 +182,5 @@ class Diagnosis:
     """What limits the engine in the segment that was judged; no finding, and it decides no exit code."""
     account_before: Account | None = None
     """The same of the segment it was compared with."""
+    coverage: Coverage | None = None
+    """How far it reaches; None before any rule was asked."""

@@ -7,7 +7,7 @@ import textwrap
 from rich.text import Text
 
 from kvscope.finding import Answer, Evidence, Experiment, Finding, Gain, Rival, RivalState
-from kvscope.tui.format import clip, signed, with_error
+from kvscope.format import clip, signed, with_error
 from kvscope.tui.palette import (
     BRIGHT,
     DIM,

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from textual._styles_cache import StylesCache
 
+from kvscope.format import Steady, duration, quantity, signed, with_error
 from kvscope.signals.reading import Reading
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.format import Steady, duration, quantity, signed, with_error
 from kvscope.tui.palette import RAMP_STEPS, ramp
 from kvscope.tui.poller import ViewReady
 from kvscope.tui.screens.help import HelpScreen

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
+from kvscope.format import clip, quantity
 from kvscope.signals.reading import Missing, Reading
-from kvscope.tui.format import clip, quantity
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, TEXT, paint, part_colour
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line

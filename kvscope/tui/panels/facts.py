@@ -7,8 +7,8 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from kvscope.format import Steady, clip, quantity
 from kvscope.signals.reading import Missing, Reading
-from kvscope.tui.format import Steady, clip, quantity
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, paint
 from kvscope.tui.panels.headlines import change_of
 from kvscope.tui.panels.panel import Panel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
+from kvscope.format import Steady, clip, signed
 from kvscope.signals.reading import Missing, Reading
-from kvscope.tui.format import Steady, clip, signed
 from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, TEXT, paint
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line

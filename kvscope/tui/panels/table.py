@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from kvscope.format import Scale, Steady, clip, quantity
 from kvscope.screens import Cell
 from kvscope.signals.reading import Missing
-from kvscope.tui.format import Scale, Steady, clip, quantity
 from kvscope.tui.palette import BRIGHT, DIM, NOTE, RAISED, TEXT, paint
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from textual.app import ComposeResult
 
-from kvscope.tui.format import clip, duration
+from kvscope.format import clip, duration
 from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, paint
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line

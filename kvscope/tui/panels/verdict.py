@@ -7,8 +7,8 @@ from textwrap import wrap
 from textual.app import ComposeResult
 
 from kvscope.finding import Finding
+from kvscope.format import clip
 from kvscope.tui.finding_text import why_of
-from kvscope.tui.format import clip
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH, paint
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvscope.format import duration, quantity
 from kvscope.signals.reading import Missing
-from kvscope.tui.format import duration, quantity
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, LINE, RAISED, RAMP_STEPS, TEXT, paint, ramp
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import TimeAxis, notice

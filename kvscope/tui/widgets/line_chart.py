@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
+from kvscope.format import Scale, scale_for
 from kvscope.signals.reading import Missing
-from kvscope.tui.format import Scale, scale_for
 from kvscope.tui.palette import BAND, BRIGHT, DIM, FAINT, LINE, NO_COLOUR, NOTE, TARGET, TEXT, over, paint
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import TimeAxis, notice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvscope.format import quantity
 from kvscope.signals.reading import Missing
-from kvscope.tui.format import quantity
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, INK, TEXT, paint, part_colour
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import notice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from kvscope.format import clip, duration
 from kvscope.signals.reading import Missing
-from kvscope.tui.format import clip, duration
 from kvscope.tui.palette import BRIGHT, DIM, FAINT, LINE, NOTE, TEXT, paint
 from kvscope.tui.widgets.canvas import Line
 from kvscope.view import Span

@@ -1,0 +1,133 @@
+"""How an engine does, in a word and a sentence: told apart so that nobody is reassured by what was never looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kvscope.finding import NOTICE, Coverage, Diagnosis, Evidence, Finding, Near
+from kvscope.format import quantity
+from kvscope.slo import Slo
+
+Kind = Literal["down", "ended", "reading", "idle", "found", "unnamed", "unjudged", "healthy"]
+UNNAMED = "distress-without-cause"
+"""Id of the finding that says: it is not well, and no rule names the cause."""
+_NAMED = ("confirmed", "likely", "possible")
+IDLE = 0.05
+"""Fewer running requests than this, on average, are no load."""
+TURNED_AWAY = 0.01
+"""From this share of all requests on, being turned away is distress."""
+_MOST_NEAR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """``kind`` decides the colour and the sign; ``says`` is what a person reads first."""
+
+    kind: Kind
+    says: str
+
+
+def state_of(found: Diagnosis | None, down: str = "", ended: str = "", waiting: str = "") -> State:
+    """Return the state. ``down``, ``ended``, ``waiting``: why nothing more comes, or comes yet; empty when it does."""
+    if down:
+        return State("down", down)
+    if found is None or waiting:
+        return State("reading", waiting or "Reading: nothing was judged yet")
+    first = next((one for one in found.findings if one.verdict in _NAMED and one.triage != NOTICE), None)
+    if first is not None:
+        kind: Kind = "unnamed" if first.id == UNNAMED else "found"
+        return State(kind, first.title)
+    reach = found.coverage or Coverage(0, 0)
+    if not reach.judged:
+        return State("unjudged", f"Nothing could be judged: none of {reach.rules} rules has what it needs")
+    if ended:
+        return State("ended", f"{ended}; {_judged(reach)}")
+    if _load(found) is not None and (_load(found) or 0.0) < IDLE:
+        return State("idle", f"No load: no request runs or waits; {_judged(reach)}")
+    return State("healthy", f"No fault seen: {_judged(reach)}")
+
+
+def unjudged(found: Diagnosis) -> str:
+    """One line of what could not be judged, and what would let most of it; empty where everything was."""
+    reach = found.coverage
+    if reach is None or reach.judged >= reach.rules:
+        return ""
+    text = f"{reach.rules - reach.judged} of {reach.rules} rules could not be judged"
+    if reach.lights:
+        first = reach.lights[0]
+        text += f"; {first.way} would let {len(first.rules)} speak"
+    return text
+
+
+def near_line(near: Near) -> str:
+    """How far a rule is from firing."""
+    unit = near.unit if near.unit in ("s", "B", "ratio") else ""
+    shown, bound = quantity(near.value, unit), quantity(near.bound, unit)
+    return f"{near.title} ({near.id}): {near.signal} is {shown}, it fires at {bound}"
+
+
+def complete(found: Diagnosis, slo: Slo | None = None) -> Diagnosis:
+    """Return the diagnosis with a finding of its own where the engine is in distress and no rule names a cause."""
+    if any(one.verdict in _NAMED and one.triage != NOTICE for one in found.findings) or not found.segments:
+        return found
+    evidence = _distress(found, slo or {})
+    if not evidence:
+        return found
+    reach = found.coverage or Coverage(0, 0)
+    fix = [f"look at {near_line(near)}" for near in reach.near[:_MOST_NEAR]]
+    fix += [f"let {len(light.rules)} more rules speak: {light.way}" for light in reach.lights[:_MOST_NEAR]]
+    unnamed = Finding(
+        id=UNNAMED,
+        title=_TITLES[evidence[0].check],
+        verdict="likely",
+        slug=UNNAMED,
+        cause=f"no rule names the cause: {_judged(reach)}",
+        evidence=evidence,
+        fix=tuple(fix),
+        current=found.segments[-1].name,
+        triage="load",
+    )
+    return replace(found, findings=(unnamed, *found.findings))
+
+
+_TITLES = {
+    "queue": "Requests wait longer than they are served, and no rule names the cause",
+    "turned-away": "Requests are turned away, and no rule names the cause",
+    "promise": "A latency promise is missed, and no rule names the cause",
+}
+
+
+def _distress(found: Diagnosis, slo: Slo) -> tuple[Evidence, ...]:
+    """What is not well.
+
+    By Little's law requests spend more time waiting than being served where more of them wait than run.
+    """
+    read = found.segments[-1].signals
+    running, waiting = read.get("running_requests"), read.get("waiting_requests")
+    evidence = []
+    if running and waiting and waiting[0] - waiting[1] >= max(running[0], 1.0):
+        says = f">= running_requests ({running[0]:.3g})"
+        evidence.append(Evidence("queue", "waiting_requests", says, "yes", *waiting, role="symptom"))
+    finished, turned = read.get("requests_per_s"), read.get("rejections_per_s")
+    if finished and turned and turned[0] > TURNED_AWAY * (turned[0] + finished[0]):
+        says = f"> {TURNED_AWAY:.0%} of all requests"
+        evidence.append(Evidence("turned-away", "rejections_per_s", says, "yes", *turned, role="symptom"))
+    for name, promise in slo.items():
+        p95 = read.get(f"{name}_p95_s")
+        if p95 and p95[0] > promise:
+            says = f"> {quantity(promise, 's')}, as promised"
+            evidence.append(Evidence("promise", f"{name}_p95_s", says, "yes", *p95, role="symptom"))
+    return tuple(evidence)
+
+
+def _load(found: Diagnosis) -> float | None:
+    """Requests that run or wait, on average; None where nobody says."""
+    read = found.segments[-1].signals if found.segments else {}
+    known = [read[name][0] for name in ("running_requests", "waiting_requests") if name in read]
+    return sum(known) if known else None
+
+
+def _judged(reach: Coverage) -> str:
+    near = f", {len(reach.near)} of them near" if reach.near else ""
+    return f"{reach.judged} of {reach.rules} rules could be judged{near}"
