@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import UsageError, nearest
-from kvscope.finding import FAIL_ON
+from kvscope.finding import FAIL_ON, Verdict
 from probes import border
 
 FILE_NAME = "kvscope.toml"
@@ -23,11 +23,15 @@ KEYS = "keys"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``duration`` seconds a live target is watched, ``interval`` seconds between polls, ``playbooks`` a folder."""
+    """``duration`` seconds a live target is watched, ``interval`` seconds between polls, ``playbooks`` a folder.
+
+    ``slo`` are promises about latency, as ``ttft=1s,tpot=50ms``.
+    """
 
     duration: float = 15.0
     interval: float = 1.0
-    fail_on: str = "likely"
+    fail_on: Verdict = "likely"
+    slo: str = ""
     format: str = "text"
     playbooks: str = ""
     theme: str = "dark"

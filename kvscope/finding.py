@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from kvscope.account import Account
+    from kvscope.vitals import Vital
 
 Answer = Literal["yes", "no", "unknown"]
 RivalState = Literal["excluded", "open", "unmeasured"]
@@ -184,3 +185,11 @@ class Diagnosis:
     """The same of the segment it was compared with."""
     coverage: Coverage | None = None
     """How far it reaches; None before any rule was asked."""
+    vitals: tuple[Vital, ...] = ()
+    """The engine's vital signs in the segment that was judged."""
+
+
+def fails(finding: Finding, fail_on: Verdict) -> bool:
+    """Whether a finding is as strong as ``fail_on`` or stronger, and a fault: then a diagnosis ends in exit code 1."""
+    counting = VERDICT_ORDER[: VERDICT_ORDER.index(fail_on) + 1]
+    return finding.verdict in counting and finding.triage != NOTICE

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from kvscope import signals
+from kvscope.account import words
 from kvscope.finding import NOTICE, Coverage, Diagnosis, Evidence, Finding, Near
 from kvscope.format import quantity
 from kvscope.slo import Slo
+from kvscope.store import Segment, Store
+from kvscope.vitals import vitals
 
 Kind = Literal["down", "ended", "reading", "idle", "found", "unnamed", "unjudged", "healthy"]
 UNNAMED = "distress-without-cause"
@@ -67,30 +71,58 @@ def near_line(near: Near) -> str:
     return f"{near.title} ({near.id}): {near.signal} is {shown}, it fires at {bound}"
 
 
-def complete(found: Diagnosis, slo: Slo | None = None) -> Diagnosis:
-    """Return the diagnosis with a finding of its own where the engine is in distress and no rule names a cause."""
-    if any(one.verdict in _NAMED and one.triage != NOTICE for one in found.findings) or not found.segments:
+def complete(found: Diagnosis, store: Store, slo: Slo | None = None) -> Diagnosis:
+    """Return the diagnosis with its vital signs, and with distress that no rule names a cause of as a finding."""
+    if not found.segments:
+        return found
+    segment = _segment(found, store)
+    cap = found.account.headroom.get("may_run") if found.account else None
+    found = replace(found, vitals=vitals(lambda name: signals.compute(name, store, segment), slo, cap))
+    if any(one.verdict in _NAMED and one.triage != NOTICE for one in found.findings):
         return found
     evidence = _distress(found, slo or {})
     if not evidence:
         return found
     reach = found.coverage or Coverage(0, 0)
-    fix = [f"look at {near_line(near)}" for near in reach.near[:_MOST_NEAR]]
+    limit = f"what limits it is {words.headline(found.account)}" if found.account else "what limits it is not told"
+    first = _FIRST.get(found.account.limit.name, "") if found.account else ""
+    fix = [first] if first else []
+    fix += [f"look at {near_line(near)}" for near in reach.near[:_MOST_NEAR]]
     fix += [f"let {len(light.rules)} more rules speak: {light.way}" for light in reach.lights[:_MOST_NEAR]]
     unnamed = Finding(
         id=UNNAMED,
         title=_TITLES[evidence[0].check],
         verdict="likely",
         slug=UNNAMED,
-        cause=f"no rule names the cause: {_judged(reach)}",
+        cause=f"no rule names the cause ({_judged(reach)}); {limit}",
         evidence=evidence,
         fix=tuple(fix),
-        current=found.segments[-1].name,
+        current=segment.name,
         triage="load",
     )
     return replace(found, findings=(unnamed, *found.findings))
 
 
+def _segment(found: Diagnosis, store: Store) -> Segment:
+    """The segment that was judged: the account's, else the newest."""
+    return store.segment(found.account.segment if found.account else found.segments[-1].name)
+
+
+def readings(found: Diagnosis) -> dict[str, float]:
+    """Return signal → value over the segment that was judged."""
+    name = found.account.segment if found.account else found.segments[-1].name if found.segments else ""
+    summary = next((one for one in reversed(found.segments) if one.name == name), None)
+    return {signal: value for signal, (value, _, _) in summary.signals.items()} if summary else {}
+
+
+_FIRST = {
+    "cap": "raise the limit on running requests step by step while tokens per second still rise (vLLM --max-num-seqs)",
+    "pool": "give KV more memory or store it in fewer bits (vLLM --gpu-memory-utilization, --kv-cache-dtype fp8), "
+    "or send fewer, shorter requests at once",
+    "token_budget": "let a step compute more prompt tokens (vLLM --max-num-batched-tokens), or prefill elsewhere",
+    "rejected": "raise the limit on queued requests, or add a replica: what is turned away was never queued",
+}
+"""What to change first where no rule says more than which limit holds requests back."""
 _TITLES = {
     "queue": "Requests wait longer than they are served, and no rule names the cause",
     "turned-away": "Requests are turned away, and no rule names the cause",

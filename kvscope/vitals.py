@@ -33,10 +33,13 @@ class Vital:
         return " · ".join(text for text, _ in self.parts)
 
 
-def vitals(read: Read, slo: Slo | None = None) -> tuple[Vital, ...]:
-    """Return the lines that ``read`` (name of a signal → reading) can fill; what nobody tells, or is 0, is left out."""
+def vitals(read: Read, slo: Slo | None = None, cap: float | None = None) -> tuple[Vital, ...]:
+    """Return the lines that ``read`` (name of a signal → reading) can fill; what nobody tells, or is 0, is left out.
+
+    ``cap``: the most requests that may run, where that is known.
+    """
     reader = _Reader(read)
-    lines = [_load(reader), _tokens(reader), _kv(reader)]
+    lines = [_load(reader, cap), _tokens(reader), _kv(reader)]
     shown = [name for name in _LATENCIES if name != "itl" or reader.value("tpot_p50_s") is None]
     lines += [_latency(reader, name, (slo or {}).get(name)) for name in shown]
     return tuple(line for line in lines if line is not None)
@@ -65,12 +68,12 @@ class _Reader:
         return Vital(name, label, tuple(parts), noted) if parts else None
 
 
-def _load(reader: _Reader) -> Vital | None:
+def _load(reader: _Reader, cap: float | None) -> Vital | None:
     """Queue and running against the cap, what is finished and what is turned away."""
     parts: list[tuple[str, Tone]] = []
-    running, waiting, cap = (reader.value(name) for name in ("running_requests", "waiting_requests", "running_cap"))
+    running, waiting = (reader.value(name) for name in ("running_requests", "waiting_requests"))
     if running is not None:
-        of = f" of {cap:.0f} that may run" if cap else ""
+        of = f" of {cap:.0f} that may run" if cap and running <= cap else ""
         parts.append((f"running {_count(running)}{of}", ""))
     if waiting is not None:
         parts.append((f"waiting {_count(waiting)}", "bad" if waiting >= max(1.0, running or 0.0) else ""))

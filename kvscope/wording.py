@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kvscope import amounts
 from kvscope.finding import Diagnosis, Evidence, Finding, Gain
+from kvscope.headroom import Room, headroom
+from kvscope.state import readings, state_of
 
 WORDS = {
     "confirmed": "CONFIRMED",
@@ -86,12 +88,15 @@ def silent(diagnosis: Diagnosis) -> list[Finding]:
 
 def nothing_found(diagnosis: Diagnosis) -> str:
     """Return the sentences for a report without a finding. They never say that all is well: only what was seen."""
-    text = "No finding: no playbook saw its symptom."
-    if len(diagnosis.segments) == 1:
-        text += " There is one segment only: what compares before with after could not be judged; mark a change."
-    if undecided(diagnosis) or diagnosis.unknown:
-        text += " What could not be known, and what would supply it, is below."
-    return text
+    if diagnosis.coverage:
+        return state_of(diagnosis).says + "."
+    one = " One segment only: mark a change, to compare before with after." if len(diagnosis.segments) == 1 else ""
+    return f"No finding: no rule saw its symptom.{one}"
+
+
+def rooms(diagnosis: Diagnosis) -> tuple[Room, ...]:
+    """Return the limits and the room that is left."""
+    return headroom(diagnosis.account, readings(diagnosis)) if diagnosis.account else ()
 
 
 def what(source: dict[str, str]) -> str:

@@ -24,8 +24,16 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", dest="fail_on", metavar="VERDICT", help="exit 1 at this verdict or a stronger one (likely)"
     )
-    parser.add_argument("--all", action="store_true", help="show silent playbooks too")
+    parser.add_argument("--all", action="store_true", help="tell everything: silent rules, what could not be known")
+    add_slo(parser)
     add_playbooks(parser)
+
+
+def add_slo(parser: argparse.ArgumentParser) -> None:
+    """Promises about latency."""
+    parser.add_argument(
+        "--slo", metavar="PROMISES", help="what the 95th percentiles may take, as ttft=1s,tpot=50ms,e2e=20s"
+    )
 
 
 def add_playbooks(parser: argparse.ArgumentParser) -> None:

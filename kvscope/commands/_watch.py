@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from kvscope.errors import EXIT_FINDING, EXIT_OK, NotEnoughData, UsageError, nearest
-from kvscope.finding import NOTICE, VERDICT_ORDER
+from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK, NotEnoughData, UsageError, nearest
+from kvscope.finding import fails
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
-    from kvscope.finding import Diagnosis
+    from kvscope.finding import Diagnosis, Verdict
     from kvscope.playbook import Playbook
     from kvscope.sources._base import Mark, Poll, Source
     from kvscope.store import Store
@@ -141,8 +141,9 @@ def segment_pair(text: str | None, store: Store) -> tuple[str | None, str | None
     return parts[0], parts[1]
 
 
-def exit_code(found: Diagnosis, fail_on: str) -> int:
-    """1 when a finding's verdict is ``fail_on`` or stronger, else 0; what is no fault does not count."""
-    counting = VERDICT_ORDER[: VERDICT_ORDER.index(fail_on) + 1]
-    faults = (finding for finding in found.findings if finding.triage != NOTICE)
-    return EXIT_FINDING if any(finding.verdict in counting for finding in faults) else EXIT_OK
+def exit_code(found: Diagnosis, fail_on: Verdict) -> int:
+    """1 when a finding's verdict is ``fail_on`` or stronger, 4 when no rule could be judged, else 0."""
+    if any(fails(finding, fail_on) for finding in found.findings):
+        return EXIT_FINDING
+    judged = found.coverage is None or found.coverage.judged or any(f.verdict != "needs_data" for f in found.findings)
+    return EXIT_OK if judged else EXIT_NO_DATA

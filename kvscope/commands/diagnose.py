@@ -43,11 +43,13 @@ def run(options: argparse.Namespace) -> int:
     )
     from kvscope.diagnose import diagnose
     from kvscope.signals.replicas import outliers
+    from kvscope.slo import parse
     from kvscope.sources import open_target
+    from kvscope.state import complete
     from kvscope.store import Store
 
     settings = settings_of(options)
-    render = report.get(settings.format)
+    render, slo = report.get(settings.format), parse(settings.slo)
     books, store = load_playbooks(settings), Store()
     with ExitStack() as stack:
         baseline = stack.enter_context(closing(open_target(options.baseline))) if options.baseline else None
@@ -65,8 +67,15 @@ def run(options: argparse.Namespace) -> int:
     found = diagnose(store, books, description, *pair, include_silent=options.all, facts=facts, said=said)
     if options.baseline:
         refuse_incomparable(found, options.baseline, options.target)
+    found = complete(found, store, slo)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
     for notice in notices:
         print(f"kvscope: {notice}", file=sys.stderr)
-    print(render(found, store=store) if settings.format == "html" else render(found))
+    how = {
+        "text": {"colour": sys.stdout.isatty(), "everything": options.all},
+        "html": {"store": store},
+        "junit": {"fail_on": settings.fail_on},
+        "sarif": {"fail_on": settings.fail_on},
+    }
+    print(render(found, **how.get(settings.format, {})))
     return exit_code(found, settings.fail_on)

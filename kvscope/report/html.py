@@ -65,6 +65,10 @@ def _account(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"<h2>{words.TITLE}</h2>"
         rows = [(line.label, line.text, line.how) for line in words.lines(diagnosis.account)]
         yield from _table(("", "", "known"), rows)
+        rooms = [(one.label, one.used, one.most, one.room, one.held_back) for one in wording.rooms(diagnosis)]
+        yield from _table(("limit", "in use", "of", "room for", "held requests back"), rooms)
+    if diagnosis.vitals:
+        yield from _table(("vital signs", ""), [(one.label, one.text) for one in diagnosis.vitals])
 
 
 def _tags(tags: dict[str, str]) -> str:

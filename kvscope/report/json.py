@@ -7,8 +7,10 @@ import math
 from typing import Any
 
 from kvscope.account import Account
-from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
-from kvscope.wording import change_in
+from kvscope.finding import Coverage, Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
+from kvscope.headroom import Room
+from kvscope.state import state_of
+from kvscope.wording import change_in, rooms
 
 SCHEMA = 1
 
@@ -25,6 +27,10 @@ def render(diagnosis: Diagnosis) -> str:
             for unknown in diagnosis.unknown
         ],
         "notices": list(diagnosis.notices),
+        "state": _state(diagnosis),
+        "vitals": {vital.name: dict(vital.values) for vital in diagnosis.vitals},
+        "limits": [_limit(room) for room in rooms(diagnosis)],
+        **({"coverage": _coverage(diagnosis.coverage)} if diagnosis.coverage else {}),
         **({"account": _account(diagnosis.account)} if diagnosis.account else {}),
         **({"account_before": _account(diagnosis.account_before)} if diagnosis.account_before else {}),
     }
@@ -114,6 +120,28 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "run": experiment.run,
         "set": dict(experiment.set),
         "predict": [_evidence(evidence) for evidence in experiment.predict],
+    }
+
+
+def _state(diagnosis: Diagnosis) -> dict[str, Any]:
+    state = state_of(diagnosis)
+    return {"kind": state.kind, "says": state.says}
+
+
+def _limit(room: Room) -> dict[str, Any]:
+    """``factor``: so many times the load of now fits; null where that is not known."""
+    return {"name": room.name, "used": room.used, "most": room.most, "factor": room.factor, "held": room.held}
+
+
+def _coverage(reach: Coverage) -> dict[str, Any]:
+    return {
+        "rules": reach.rules,
+        "judged": reach.judged,
+        "near": [
+            {"id": one.id, "signal": one.signal, "value": one.value, "bound": one.bound, "distance": one.distance}
+            for one in reach.near
+        ],
+        "would_help": [{"what": one.way, "rules": list(one.rules)} for one in reach.lights],
     }
 
 

@@ -6,28 +6,31 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from kvscope import wording
-from kvscope.finding import Diagnosis, Finding
-
-_FAILED = ("confirmed", "likely", "possible", "unexplained")
+from kvscope.finding import Diagnosis, Finding, Verdict, fails
 
 
-def render(diagnosis: Diagnosis) -> str:
-    """Return one test suite: a case for each finding, and for each signal that nobody supplied."""
-    cases = [*map(_case, diagnosis.findings), *_unknown(diagnosis)]
-    failures = sum(one.verdict in _FAILED for one in diagnosis.findings)
+def render(diagnosis: Diagnosis, fail_on: Verdict = "likely") -> str:
+    """Return one test suite: a case for each finding, and for each signal that nobody supplied.
+
+    A finding fails where it would end the command in exit code 1; a weaker one passes, and says what it is.
+    """
+    cases = [*(_case(one, fails(one, fail_on)) for one in diagnosis.findings), *_unknown(diagnosis)]
+    failures = sum(fails(one, fail_on) for one in diagnosis.findings)
     skipped = sum(one.verdict == "needs_data" for one in diagnosis.findings) + len(diagnosis.unknown)
     name = quoteattr(f"kvscope {_clean(wording.what(diagnosis.source))}")
     head = f'<testsuite name={name} tests="{len(cases)}" failures="{failures}" skipped="{skipped}" errors="0">'
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *cases, "</testsuite>"])
 
 
-def _case(finding: Finding) -> str:
+def _case(finding: Finding, failed: bool) -> str:
     inner = ""
-    if finding.verdict in _FAILED:
+    if failed:
         message = quoteattr(_clean(f"{wording.WORDS[finding.verdict]}: {finding.title}"))
         inner = (
             f"<failure type={quoteattr(finding.verdict)} message={message}>{escape(_clean(_told(finding)))}</failure>"
         )
+    elif finding.verdict not in ("needs_data", "silent"):
+        inner = f"<system-out>{escape(_clean(f'{wording.WORDS[finding.verdict]}: {finding.title}'))}</system-out>"
     elif finding.verdict == "needs_data":
         inner = f"<skipped message={quoteattr(_clean(finding.notes or 'it cannot be told'))}/>"
     return f"<testcase classname={quoteattr(finding.slug)} name={quoteattr(finding.id)}>{inner}</testcase>"

@@ -43,6 +43,14 @@ def _account(diagnosis: Diagnosis) -> Iterator[str]:
         for line in words.lines(diagnosis.account):
             yield _row(line.label, line.text, line.how)
         yield ""
+    rooms = wording.rooms(diagnosis)
+    if rooms:
+        yield from ("| limit | in use | of | room for | held requests back |", "|---|---|---|---|---|")
+        for room in rooms:
+            yield _row(room.label, room.used, room.most, room.room, room.held_back)
+        yield ""
+    if diagnosis.vitals:
+        yield from ("| vital signs | |", "|---|---|", *(_row(one.label, one.text) for one in diagnosis.vitals), "")
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:

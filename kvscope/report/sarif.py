@@ -6,20 +6,23 @@ import json
 from typing import Any
 
 from kvscope import wording
-from kvscope.finding import Diagnosis, Finding
+from kvscope.finding import Diagnosis, Finding, Verdict, fails
 from probes.version import __version__
 
-_LEVELS = {"confirmed": "error", "likely": "error", "possible": "warning", "unexplained": "warning", "refuted": "none"}
+_TOLD = ("confirmed", "likely", "possible", "unexplained", "refuted")
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def render(diagnosis: Diagnosis) -> str:
-    """Return the findings as a SARIF log. What could not be judged or known becomes notifications, not passes."""
-    told = [one for one in diagnosis.findings if one.verdict in _LEVELS]
+def render(diagnosis: Diagnosis, fail_on: Verdict = "likely") -> str:
+    """Return the findings as a SARIF log; an error is what ends the command in exit code 1.
+
+    What could not be judged or known becomes notifications, not passes.
+    """
+    told = [one for one in diagnosis.findings if one.verdict in _TOLD]
     target = diagnosis.source.get("target", "")
     run = {
         "tool": {"driver": {"name": "kvscope", "version": __version__, "rules": [_rule(one) for one in told]}},
-        "results": [_result(at, one, target) for at, one in enumerate(told)],
+        "results": [_result(at, one, target, fail_on) for at, one in enumerate(told)],
         "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notes(diagnosis)}],
         "properties": {"source": diagnosis.source, "segments": [one.name for one in diagnosis.segments]},
     }
@@ -36,13 +39,13 @@ def _rule(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _result(at: int, finding: Finding, target: str) -> dict[str, Any]:
+def _result(at: int, finding: Finding, target: str, fail_on: Verdict) -> dict[str, Any]:
     evidence = [f"{one.signal} {one.says}: {one.answer}, {wording.numbers(one)}" for one in finding.evidence]
     rivals = [f"{one.state}: {one.says} ({wording.numbers(one.evidence)})" for one in finding.rivals]
     return {
         "ruleId": finding.id,
         "ruleIndex": at,
-        "level": _LEVELS[finding.verdict],
+        "level": "error" if fails(finding, fail_on) else "none" if finding.verdict == "refuted" else "warning",
         "message": {"text": "\n".join([f"{wording.WORDS[finding.verdict]}: {finding.title}", *evidence, *rivals])},
         "locations": [
             {"logicalLocations": [{"name": finding.current, "fullyQualifiedName": f"{target}#{finding.current}"}]}

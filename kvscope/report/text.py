@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from kvscope import amounts, wording
 from kvscope.account import words
 from kvscope.finding import Diagnosis, Evidence, Experiment, Finding, Rival
+from kvscope.state import unjudged
 
 WIDTH = 100
 WIDEST = 140
@@ -23,19 +24,25 @@ def render(
     *,
     width: int | None = None,
     colour: bool = False,
+    everything: bool = False,
 ) -> str:
     """Return the report as text, ``width`` columns wide (the terminal's, else 100).
 
-    ``colour`` is a wish: NO_COLOR in the environment overrules it.
+    First what limits the engine and its vital signs, then findings with their fix before other causes, then one line of
+    what could not be judged; ``everything`` adds the rest. ``colour`` is a wish: NO_COLOR in the environment overrules.
     """
     width = width or min(WIDEST, shutil.get_terminal_size((WIDTH, 24)).columns)
     writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
-    blocks = [list(writer.head(diagnosis)), list(writer.account(diagnosis))]
     found = wording.told(diagnosis)
+    blocks = [[*writer.head(diagnosis, everything), *writer.limits(diagnosis), *writer.vitals(diagnosis)]]
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
     if not found:
         blocks.append(writer.wrapped(wording.nothing_found(diagnosis), "", ""))
-    blocks += [list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
+    blocks.append(writer.notes(diagnosis))
+    if everything:
+        blocks += [list(writer.account(diagnosis)), list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
+    else:
+        blocks.append(writer.left_out(diagnosis))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -46,14 +53,44 @@ class _Writer:
         self._width = width
         self._colour = colour
 
-    def head(self, diagnosis: Diagnosis) -> Iterator[str]:
+    def head(self, diagnosis: Diagnosis, everything: bool) -> Iterator[str]:
+        """Who was looked at, and when; the tags of each segment only with everything."""
         yield from self.wrapped(wording.what(diagnosis.source), "")
         for segment in diagnosis.segments:
-            tags = ", ".join(f"{name} {value}" for name, value in sorted(segment.tags.items()))
+            tags = ", ".join(f"{name} {value}" for name, value in sorted(segment.tags.items())) if everything else ""
             when = f"{amounts.clock(segment.start_s)}, {amounts.span(segment.start_s, segment.end_s)}"
             yield from self.wrapped(f"{segment.name}: {when}" + (f"; {tags}" if tags else ""), _INDENT)
-        for notice in diagnosis.notices:
-            yield from self.wrapped(f"note: {notice}", _INDENT)
+
+    def notes(self, diagnosis: Diagnosis) -> list[str]:
+        return [line for notice in diagnosis.notices for line in self.wrapped(f"note: {notice}", "")]
+
+    def limits(self, diagnosis: Diagnosis) -> Iterator[str]:
+        """What limits the engine in one line, then every limit with the room that is left."""
+        if diagnosis.account is None:
+            return
+        line = next(words.lines(diagnosis.account))
+        text = self._labelled("limit", line.text + (f" [{line.how}]" if line.how else ""))
+        yield from (f"\x1b[1m{one}\x1b[0m" if self._colour else one for one in text)
+        rows = [
+            (room.label, " of ".join(filter(None, (room.used, room.most))), room.room, room.held_back)
+            for room in wording.rooms(diagnosis)
+        ]
+        if rows:
+            yield from self._table((("", "in use", "room for", "held requests back"), *rows))
+
+    def vitals(self, diagnosis: Diagnosis) -> Iterator[str]:
+        for vital in diagnosis.vitals:
+            text = self._labelled(vital.label, vital.text)
+            bad = self._colour and any(tone == "bad" for _, tone in vital.parts)
+            yield from (f"\x1b[1;31m{one}\x1b[0m" if bad else one for one in text)
+
+    def left_out(self, diagnosis: Diagnosis) -> list[str]:
+        """One line of what could not be judged, and where the rest is."""
+        text = unjudged(diagnosis) if diagnosis.coverage else ""
+        if not text and diagnosis.unknown:
+            count = len(diagnosis.unknown)
+            text = f"{count} signal{'s' if count > 1 else ''} could not be known"
+        return self.wrapped(f"{text}. --all tells the rest." if text else "--all tells the rest.", "", "")
 
     def account(self, diagnosis: Diagnosis) -> Iterator[str]:
         if diagnosis.account is None:
@@ -62,28 +99,33 @@ class _Writer:
         for line in words.lines(diagnosis.account):
             yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
 
+    def _table(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+        """Columns beside each other, indented like what a label says."""
+        indent = " " * (len(_INDENT) + _LABEL + 2)
+        sizes = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+        for row in rows:
+            line = "  ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
+            yield from [indent + line] if len(indent + line) <= self._width else self.wrapped(line, indent)
+
     def finding(self, diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
+        """Cause and fix first, then what was seen, what next, and the causes that were ruled out."""
         yield from self._title(finding)
-        if finding.baseline:
-            yield f"{_INDENT}{finding.baseline} → {finding.current}"
-        if finding.onset_s is not None:
-            yield f"{_INDENT}since {amounts.clock(finding.onset_s)}"
-        symptoms = [evidence for evidence in finding.evidence if evidence.role == "symptom"]
-        causes = [evidence for evidence in finding.evidence if evidence.role == "cause"]
-        predictions = [evidence for evidence in finding.evidence if evidence.role == "prediction"]
-        columns = _columns(finding.evidence)
-        if symptoms:
-            yield f"{_INDENT}seen"
-            yield from self._checks(symptoms, columns)
-        yield from self.wrapped(f"cause: {finding.cause}", _INDENT)
-        yield from self._checks(causes, columns)
+        compared = f"{finding.baseline} → {finding.current}" if finding.baseline else ""
+        since = f"since {amounts.clock(finding.onset_s)}" if finding.onset_s is not None else ""
+        if compared or since:
+            yield _INDENT + ", ".join(filter(None, (compared, since)))
+        yield from self._labelled("cause", finding.cause)
+        for index, fix in enumerate(finding.fix):
+            yield from self._labelled("fix" if not index else "", fix)
+        for role, title in (("symptom", "seen"), ("cause", "because"), ("prediction", "predicted")):
+            checks = [evidence for evidence in finding.evidence if evidence.role == role]
+            if checks:
+                yield f"{_INDENT}{title}"
+                yield from self._checks(checks, _columns(finding.evidence))
+        yield from self._advice(finding)
         if finding.rivals:
             yield f"{_INDENT}other causes"
             yield from self._rivals(finding.rivals)
-        if predictions:
-            yield f"{_INDENT}predicted"
-            yield from self._checks(predictions, columns)
-        yield from self._advice(finding)
         for other in wording.folded(diagnosis, finding):
             yield from self._labelled("explains", f"{other.title} ({other.id}, {other.verdict})")
 
@@ -169,8 +211,6 @@ class _Writer:
                 yield from self._tried(finding.experiment)
             else:
                 yield from self._next(finding.experiment)
-        for index, fix in enumerate(finding.fix):
-            yield from self._labelled("fix" if not index else "", fix)
         if finding.notes:
             yield from self._labelled("notes", finding.notes)
 

@@ -11,10 +11,11 @@ from kvscope.errors import UsageError
 from kvscope.finding import Coverage, Diagnosis, Evidence, Finding, SegmentSummary
 from kvscope.playbook import load_all
 from kvscope.signals.reading import Missing, Reading
-from kvscope.slo import parse
+from kvscope.slo import Slo, parse
 from kvscope.state import UNNAMED, complete, state_of, unjudged
+from kvscope.store import Store
 from kvscope.vitals import seconds, vitals
-
+from probes.sample import Sample
 
 REACH = Coverage(77, 14)
 
@@ -29,8 +30,15 @@ HELD_UP = {"running_requests": 4.0, "waiting_requests": 185.0}
 SILENT = Finding("a", "A", "silent", "a", "because")
 
 
+def finished(found: Diagnosis, slo: Slo | None = None) -> Diagnosis:
+    """Completed, with a store that knows nothing more."""
+    store = Store()
+    store.add([Sample("sched.running", 1.0, t) for t in (0.0, 60.0)])
+    return complete(found, store, slo)
+
+
 def test_a_queue_longer_than_what_runs_is_a_finding_of_its_own_where_no_rule_names_a_cause() -> None:
-    found = complete(seen(**HELD_UP))
+    found = finished(seen(**HELD_UP))
     assert [one.id for one in found.findings] == [UNNAMED]
     assert found.findings[0].verdict == "likely"
     assert found.findings[0].evidence[0].value == 185.0
@@ -40,21 +48,21 @@ def test_a_queue_longer_than_what_runs_is_a_finding_of_its_own_where_no_rule_nam
 @pytest.mark.parametrize("verdict", ["likely", "possible", "confirmed"])
 def test_a_named_cause_needs_no_second_finding(verdict: str) -> None:
     named = replace(SILENT, verdict=verdict)  # type: ignore[arg-type]
-    found = complete(seen(Coverage(77, 14), named, **HELD_UP))
+    found = finished(seen(Coverage(77, 14), named, **HELD_UP))
     assert found.findings == (named,)
     assert state_of(found).kind == "found"
 
 
 def test_fewer_waiting_than_running_is_no_distress_and_turned_away_requests_are() -> None:
-    assert complete(seen(running_requests=8.0, waiting_requests=7.0)).findings == ()
-    assert complete(seen(requests_per_s=10.0, rejections_per_s=0.05)).findings == ()
-    assert complete(seen(requests_per_s=10.0, rejections_per_s=5.0)).findings[0].id == UNNAMED
+    assert finished(seen(running_requests=8.0, waiting_requests=7.0)).findings == ()
+    assert finished(seen(requests_per_s=10.0, rejections_per_s=0.05)).findings == ()
+    assert finished(seen(requests_per_s=10.0, rejections_per_s=5.0)).findings[0].id == UNNAMED
 
 
 def test_a_missed_promise_is_distress() -> None:
     quick = seen(ttft_p95_s=0.8, running_requests=1.0)
-    assert complete(quick, parse("ttft=1s")).findings == ()
-    assert "promise" in complete(quick, parse("ttft=500ms")).findings[0].title
+    assert finished(quick, parse("ttft=1s")).findings == ()
+    assert "promise" in finished(quick, parse("ttft=500ms")).findings[0].title
 
 
 def test_states_are_told_apart() -> None:

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from kvscope import report
+from kvscope.commands._watch import exit_code
 from kvscope.errors import UsageError
-from kvscope.finding import Evidence, Experiment
+from kvscope.finding import Evidence, Experiment, Verdict
 from tests.unit.report.diagnoses import ACCESS, BLIND, CASES, FOUND, FULL, MEMORY, SUFFIX, UNKNOWN
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -61,7 +62,7 @@ def test_colour_is_there_only_when_asked_and_never_under_no_color(monkeypatch: p
 
 def test_what_could_not_be_known_is_never_called_well() -> None:
     for form in report.names():
-        text = report.render(form, BLIND).lower()
+        text = report.render(form, BLIND, **({"everything": True} if form == "text" else {})).lower()
         assert "context_tokens_mean" in text
         assert not re.search(r"\b(ok|healthy|no problem)\b", text)
 
@@ -144,6 +145,19 @@ def test_sarif_has_a_rule_for_each_result_and_a_level_by_verdict() -> None:
     assert [rules[result["ruleIndex"]] for result in run["results"]] == [result["ruleId"] for result in run["results"]]
     assert {result["level"] for result in run["results"]} <= {"error", "warning", "none"}
     assert json.loads(report.render("sarif", BLIND))["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+
+
+@pytest.mark.parametrize(("fail_on", "failures"), [("possible", True), ("likely", False)])
+def test_junit_and_sarif_agree_with_the_exit_code(fail_on: Verdict, failures: bool) -> None:
+    from xml.etree import ElementTree
+
+    assert {one.verdict for one in FULL.findings} & {"possible"}
+    told = replace(FULL, findings=tuple(one for one in FULL.findings if one.verdict == "possible"))
+    suite = ElementTree.fromstring(report.render("junit", told, fail_on=fail_on))
+    assert (suite.get("failures") != "0") == failures
+    levels = {one["level"] for one in json.loads(report.render("sarif", told, fail_on=fail_on))["runs"][0]["results"]}
+    assert ("error" in levels) == failures
+    assert (exit_code(told, fail_on) == 1) == failures
 
 
 def test_junit_counts_what_it_holds() -> None:
