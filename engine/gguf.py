@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.quants import BY_CODE, CODE_NAMES
+from probes import border
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
+MOST_ENTRIES, MOST_DIMENSIONS, MOST_NESTED = 1 << 20, 8, 2
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 
@@ -38,7 +40,7 @@ class GGUFFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
+        with border.open_file(path) as file:
             try:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError:
@@ -51,11 +53,13 @@ class GGUFFile:
             version, tensors, keys = cursor.scalar(4), cursor.scalar(10), cursor.scalar(10)
             if version not in VERSIONS:
                 raise ValueError(f"{path}: GGUF version {version}; expected 2 or 3, little-endian")
+            if max(tensors, keys) > MOST_ENTRIES:
+                raise ValueError(f"{path}: {max(tensors, keys)} entries; expected at most {MOST_ENTRIES}")
             self.metadata: dict[str, Any] = {cursor.string(): cursor.value(cursor.scalar(4)) for _ in range(keys)}
             found = [(cursor.string(), cursor.tensor()) for _ in range(tensors)]
         except (struct.error, IndexError, UnicodeDecodeError, KeyError) as error:
             raise ValueError(f"{path}: the header is damaged or cut short ({error})") from None
-        align = int(self.metadata.get("general.alignment", 32))
+        align = border.whole(self.metadata.get("general.alignment", 32), f"{path}: general.alignment", 1, 1 << 20)
         start = -(-cursor.at // align) * align
         self.tensors = {name: TensorInfo(info.shape, info.code, start + info.offset) for name, info in found}
 
@@ -98,19 +102,26 @@ class _Cursor:
             raise IndexError("a string ends after the file does")
         return self.data[start : self.at].decode()
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
             return self.string()
         if kind != _ARRAY:
             return self.scalar(kind)
         inner, count = self.scalar(4), self.scalar(10)
+        if depth >= MOST_NESTED:
+            raise IndexError("lists in lists")
+        if count > len(self.data) - self.at:
+            raise IndexError("a list ends after the file does")
         if inner in (_STRING, _ARRAY):
-            return [self.value(inner) for _ in range(count)]
+            return [self.value(inner, depth + 1) for _ in range(count)]
         layout = _SCALARS[inner]
         values = struct.unpack_from(f"<{count}{layout[1]}", self.data, self.at)
         self.at += count * struct.calcsize(layout)
         return list(values)
 
     def tensor(self) -> TensorInfo:
-        dimensions = [self.scalar(10) for _ in range(self.scalar(4))]
+        count = self.scalar(4)
+        if count > MOST_DIMENSIONS:
+            raise IndexError(f"a tensor of {count} dimensions")
+        dimensions = [self.scalar(10) for _ in range(count)]
         return TensorInfo(tuple(reversed(dimensions)), self.scalar(4), self.scalar(10))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 import json
 import select
+import sys
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from socket import MSG_PEEK
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,8 @@ from urllib.parse import urlsplit
 
 from engine.serving.errors import ApiError, Disconnected
 from engine.serving.routes import Route, routes
+from engine.visitors import refused
+from probes import border
 from probes.openmetrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -32,15 +36,21 @@ class Handler(BaseHTTPRequestHandler):
     body: dict[str, Any]
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path
+        if (path := self._admitted()) is None:
+            return
         if path == "/metrics":
             self._send(200, CONTENT_TYPE, self.doors.page().encode())
         else:
             self._route("GET", path)
 
     def do_POST(self) -> None:
-        path = urlsplit(self.path).path
-        if path == "/control":
+        if (path := self._admitted()) is None:
+            return
+        kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            # What a page may send without being asked first (text, forms) is never taken for JSON.
+            self._refuse(415, "expected Content-Type: application/json", "unsupported_media_type")
+        elif path == "/control":
             self._control()
         elif (body := self._read(MAX_BODY)) is None:
             error = ApiError(400, f"expected a JSON object of at most {MAX_BODY >> 20} MiB", code="invalid_body")
@@ -48,6 +58,23 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.body = body
             self._route("POST", path)
+
+    def _admitted(self) -> str | None:
+        """The path that is asked for; None where the request was refused for where it comes from."""
+        why = refused(self.headers.get("Host"), self.headers.get("Origin"), self.doors.names, self.request_version)
+        if why:
+            self._refuse(403, f"refused: {why}", "forbidden_origin")
+            return None
+        try:
+            return urlsplit(self.path).path
+        except ValueError:
+            self._refuse(400, "the path cannot be read", "invalid_path")
+            return None
+
+    def _refuse(self, status: int, message: str, code: str) -> None:
+        # The body was not read, so the connection cannot be used again.
+        self.close_connection = True
+        self.send_json(status, ApiError(status, message, code=code).body())
 
     def gone(self) -> bool:
         """Whether the client closed its side; a client that already sent its next request is there."""
@@ -89,6 +116,13 @@ class Handler(BaseHTTPRequestHandler):
             self.send_json(error.status, error.body())
         except (Disconnected, OSError):
             self.close_connection = True
+        except Exception as error:
+            # One request's trouble stays its own. The kind of error and nothing else: its text could quote a prompt.
+            sys.stderr.write(f"request failed: {type(error).__name__}\n")
+            self.close_connection = True
+            with suppress(OSError):
+                failed = ApiError(500, f"the engine could not serve this request ({type(error).__name__})")
+                self.send_json(500, failed.body())
 
     def _answer(self, method: str, path: str) -> None:
         route = _ROUTES.get((method, path))
@@ -111,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _authorised(self) -> bool:
         given = self.headers.get("Authorization", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {self.doors.token}".encode())
+        return hmac.compare_digest(given.encode("utf-8", "replace"), f"Bearer {self.doors.token}".encode())
 
     def _read(self, most: int) -> dict[str, Any] | None:
         """The JSON object in the body; None when there is none that can be read."""
@@ -123,10 +157,10 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         try:
-            body = json.loads(self.rfile.read(length))
-        except (ValueError, RecursionError):
+            found = border.document(self.rfile.read(length), "the body")
+        except border.Refused:
             return None
-        return body if isinstance(body, dict) else None
+        return found if isinstance(found, dict) else None
 
     def _send(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -10,10 +11,15 @@ from typing import Any
 from engine import admission, forms, policies
 from engine.admission._curve import parse as parse_curve
 from engine.representatives import KINDS as REPRESENTATIVES
+from probes.border import shown
 
 SPARSE_KERNELS = ("generic", "block", "compiled")
 STRUCTURE = ("pool", "split_hot", "representatives", "lowrank_rank", "block_entries", "host_mib")
 """Knobs that shape the pool itself: a change drops everything stored, and it is computed again."""
+
+
+MOST = 1 << 24
+"""No count is larger: a context of sixteen million tokens is none that this engine computes."""
 
 
 class KnobError(ValueError):
@@ -28,8 +34,13 @@ def _share(default: float, *, zero: bool = True) -> Any:
     return field(default=default, metadata={"above_zero": not zero, "share": True})
 
 
-def _count(default: int, least: int = 0) -> Any:
-    return field(default=default, metadata={"least": least})
+def _count(default: int, least: int = 0, most: int = MOST) -> Any:
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+def _memory_mib() -> int:
+    """What this machine has."""
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) >> 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +74,8 @@ class Knobs:
     demote_after: int = _count(0)
     pool: str = _choice("arena", lambda: ("arena", "split", "contiguous"))
     split_hot: float = _share(0.5)
-    host_mib: int = _count(0)
-    host_link_mb_s: float = field(default=0.0, metadata={"least": 0})
+    host_mib: int = _count(0, most=_memory_mib())
+    host_link_mb_s: float = field(default=0.0, metadata={"least": 0, "most": 1e9})
     host_share: float = _share(0.0)
     prefetch: float = _share(0.0)
     admission: str = _choice("watermark", admission.names)
@@ -72,7 +83,7 @@ class Knobs:
     curve_margin: float = _share(0.15)
     watermark: float = _share(0.02)
     preemption: str = _choice("recompute", lambda: ("recompute", "swap"))
-    max_running: int = _count(8, 1)
+    max_running: int = _count(8, 1, 1 << 16)
     prefill_chunk: int = _count(512, 1)
     step_tokens: int = _count(0)
     prefix_cache: str = _choice("on", lambda: ("on", "off"))
@@ -117,7 +128,9 @@ def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     if rules.get("above_zero") and value == 0.0:
         raise KnobError(f"knob {name} is 0.0, expected more than 0: decode must read something")
     if "least" in rules and not value >= rules["least"]:
-        raise KnobError(f"knob {name} is {value!r}, expected at least {rules['least']}")
+        raise KnobError(f"knob {name} is {shown(value)}, expected at least {rules['least']}")
+    if "most" in rules and not value <= rules["most"]:
+        raise KnobError(f"knob {name} is {shown(value)}, expected at most {rules['most']}")
     if "check" in rules:
         try:
             rules["check"](value)
@@ -129,7 +142,7 @@ def _one_of(name: str, value: str, valid: tuple[str, ...], what: str = "") -> No
     if value not in valid:
         close = get_close_matches(value, valid, n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
-        raise KnobError(f"{what or 'knob ' + name} {value!r}: expected one of {', '.join(valid)}{hint}")
+        raise KnobError(f"{what or 'knob ' + name} {shown(value)}: expected one of {', '.join(valid)}{hint}")
 
 
 def _number(kind: type[int] | type[float]) -> Callable[[str, str], object]:
@@ -138,7 +151,7 @@ def _number(kind: type[int] | type[float]) -> Callable[[str, str], object]:
             return kind(text)
         except ValueError:
             expected = "a whole number" if kind is int else "a number"
-            raise KnobError(f"knob {name} is {text!r}, expected {expected}") from None
+            raise KnobError(f"knob {name} is {shown(text)}, expected {expected}") from None
 
     return parse
 

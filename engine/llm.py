@@ -79,6 +79,8 @@ class Engine:
         self.tokens_generated = self.tokens_right = self.tokens_checked = 0
         self.later_right = self.later_checked = self.cancelled = 0
         self._next_id = 0
+        self.working: tuple[Request, ...] = ()
+        """Whom the step is at work for: who is at fault when it raises."""
         self._kernels: dict[tuple[str, str], Kernels] = {}
         self._capturing: list[Any] = []
         self.runner = runner_for(self)
@@ -119,6 +121,21 @@ class Engine:
             self.scheduler.release(request)
             self.cancelled += 1
 
+    def recover(self) -> tuple[Request, ...]:
+        """After a step that raised: give up whom it was at work for, and compute everybody else's KV anew.
+
+        Returns who was given up: those of a batch that could not be told apart, or the one whose own part raised.
+        """
+        at_fault = self.working or tuple(self.scheduler.running)
+        self.working = ()
+        for request in at_fault:
+            request.stopped = True
+            if request in self.scheduler.running or request in self.scheduler.waiting:
+                self.scheduler.release(request)
+        # What the step left half done is not trusted.
+        self.scheduler.restart(self.knobs, recompute=True)
+        return at_fault
+
     @property
     def has_work(self) -> bool:
         return bool(self.scheduler.waiting or self.scheduler.running)
@@ -131,12 +148,15 @@ class Engine:
         plan = self.scheduler.schedule(monotonic())
         times.host += perf_counter() - started
         for request, start, end in plan.prefill:
+            self.working = (request,)
             self._prefill(request, start, end, times)
+        self.working = tuple(plan.decode)
         attend: DecodeAttend | Traffics | None = None
         if self.runner is not None:
             attend = self.runner.decode(plan.decode, times, phases)
         elif plan.decode:
             attend = self._decode(plan.decode, times, phases)
+        self.working = ()
         settling = perf_counter()
         ended = [request for request in self.scheduler.running if request.finished]
         for request in ended:
@@ -249,7 +269,9 @@ class Engine:
         now = monotonic()
         if self.judge is not None:
             self.judge.tokens(requests, logits)
+        working = self.working
         for request, token in zip(requests, chosen, strict=True):
+            self.working = (request,)
             if request.check is not None:
                 right = request.check(request.newest, token)
                 self.tokens_checked += 1
@@ -258,6 +280,7 @@ class Engine:
                     self.later_checked += 1
                     self.later_right += right
             request.accept(token, now)
+        self.working = working
         self.tokens_generated += len(requests)
 
     def age(self, requests: list[Request]) -> None:

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from probes import border
+
 INIT_STD = 0.02
 LISTS = {"rope_layers", "windows", "rope_divisors"}
 
@@ -74,9 +76,9 @@ class ModelConfig:
     def from_json(cls, text: str) -> ModelConfig:
         """Parse what `to_json` wrote; ValueError names a key that is unknown, missing or wrong."""
         try:
-            values: Any = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"model config: not JSON ({error})") from None
+            values: Any = border.document(text, "a model's config")
+        except border.Refused as error:
+            raise ValueError(f"model config: {error}") from None
         if not isinstance(values, dict):
             raise ValueError(f"model config: expected a JSON object, not {type(values).__name__}")
         known = [field.name for field in fields(cls)]

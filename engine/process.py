@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty
@@ -39,12 +40,16 @@ from engine.serving.ticket import Ticket
 from engine.settings import Settings
 from engine.weights import open_model
 from engine.workload import Load, RecallLoad
+from probes import border
 from probes.recorder import Recorder
 from probes.ring import RingWriter
 from probes.runtime import process_start_ticks
 from probes.version import __version__
 
 IDLE_WAIT_S = 0.05
+LONGEST_MARK, LONGEST_VALUE, MOST_CHANGES = 64, 4096, 100
+MOST_FAILURES = 5
+"""Steps that may fail one after another before the engine takes itself for broken."""
 
 
 class Process:
@@ -72,7 +77,7 @@ class Process:
         self.load = self._load(settings.load)
         self.desk = Desk(self.engine, loaded.tokenizer)
         self.stopping = threading.Event()
-        self.epoch = 0
+        self.epoch = self._failures = 0
         self.info = {
             "engine": "kvscope-engine",
             "version": __version__,
@@ -85,7 +90,14 @@ class Process:
         self.recorder: Recorder | None
         self.ring, self.recorder = self._open_recorder() if settings.probes else (None, None)
         self._announce("warm-up", {})
-        self.server = Server(self._page, settings.host, settings.port)
+        try:
+            self.server = Server(self._page, settings.host, settings.port)
+        except BaseException:
+            # It never served: its recorder is no evidence of anything.
+            if self.ring is not None:
+                self.ring.close()
+                self.ring.path.unlink(missing_ok=True)
+            raise
         if self.ring is not None:
             self.server.write_token(self.ring.path.with_suffix(".token"))
         self.server.start(
@@ -143,9 +155,27 @@ class Process:
             self._commands()
             self.load.top_up(engine)
             if engine.has_work:
-                engine.step()
+                self._step()
             else:
                 self._idle()
+
+    def _step(self) -> None:
+        """One step; what raises in it costs whom it was at work for, not everybody. Raises when nothing else works."""
+        try:
+            self.engine.step()
+            self._failures = 0
+        except Exception as error:
+            self._failures += 1
+            if self._failures > MOST_FAILURES:
+                raise
+            # The kind of error and where it was; its text could quote a prompt.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(place.filename)}:{place.lineno}"
+            sys.stderr.write(
+                f"a step failed ({type(error).__name__} at {where}); the requests it was for are given up\n"
+            )
+            for request in self.engine.recover():
+                self.desk.fail(request, error)
 
     def _idle(self) -> None:
         started = perf_counter()
@@ -164,15 +194,22 @@ class Process:
             return
         body = command.body
         try:
-            changes = {str(name): str(value) for name, value in dict(body.get("set", {})).items()}
+            changes = _changes(body.get("set"))
+            mark = border.text(body["mark"], "mark", 4 * LONGEST_MARK) if body.get("mark") else ""
+            if len(mark) > LONGEST_MARK:
+                raise KnobError(f"a mark of {len(mark)} characters, expected at most {LONGEST_MARK}")
             if changes:
                 self._change(changes)
-            if changes or body.get("mark"):
-                self._announce(str(body.get("mark") or ""), changes)
+            if changes or mark:
+                self._announce(mark, changes)
             if body.get("stop"):
                 self.stopping.set()
         except (KnobError, TypeError, ValueError) as error:
-            command.answer(400, {"error": str(error)})
+            command.answer(400, {"error": border.printable(error)})
+            return
+        except Exception as error:
+            # A pool too large for this machine, a form that cannot be made: the settings stay as they were.
+            command.answer(400, {"error": f"the engine cannot be set so ({type(error).__name__})"})
             return
         command.answer(
             200, {"knobs": {**self.engine.knobs.as_text(), **self.settings.load.as_text()}, "t": monotonic()}
@@ -204,6 +241,17 @@ class Process:
         self.server.close()
         if self.ring is not None:
             self.ring.close()
+
+
+def _changes(given: object) -> dict[str, str]:
+    """Knob → value as text. ValueError where that is not what was sent."""
+    found = border.mapping(given, "set")
+    if len(found) > MOST_CHANGES:
+        raise KnobError(f"{len(found)} knobs at once, expected at most {MOST_CHANGES}")
+    return {
+        border.printable(name, 80): border.text(value, f"knob {border.printable(name, 40)}", LONGEST_VALUE)
+        for name, value in found.items()
+    }
 
 
 def longest(settings: Settings, config: ModelConfig, dtype: str = "float32") -> int:

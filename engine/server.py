@@ -21,6 +21,8 @@ from typing import Any
 from engine.handler import Handler
 from engine.serving.service import Service
 from engine.serving.ticket import Ticket
+from engine.visitors import own_names
+from probes.runtime import process_start_ticks
 
 REPLY_TIMEOUT_S = 120.0
 
@@ -61,6 +63,7 @@ class Server:
     def __init__(self, page: Callable[[], str], host: str = "127.0.0.1", port: int = 0) -> None:
         self.messages: Queue[Command | Ticket] = Queue()
         self.token = secrets.token_urlsafe(32)
+        self.names = own_names(host)
         self.page = page
         self.service: Service | None = None
         handler = type("BoundHandler", (Handler,), {"doors": self})
@@ -81,7 +84,11 @@ class Server:
         return command.wait()
 
     def write_token(self, path: Path) -> None:
-        """Leave address and token in a file only this user can read."""
+        """Leave address and token in a file only this user can read; tokens of engines that are dead go."""
+        for left in path.parent.glob("engine-*-*.token"):
+            pid, _, ticks = left.stem.removeprefix("engine-").partition("-")
+            if pid.isdecimal() and str(process_start_ticks(int(pid))) != ticks:
+                left.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:

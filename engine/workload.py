@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.knobs import KnobError
 from engine.recall import task
+from probes.border import shown
 
 if TYPE_CHECKING:
     from engine.llm import Engine
     from engine.request import Request
 
 PREFIX = "load."
+MOST_TOKENS = 1 << 24
+_MOST = {"clients": 4096, "documents": 65_536, "turns": 1000, "think_ms": 86_400_000, "seed": 2**63 - 1}
+_AT_ONCE = 256
+"""Requests sent between two steps at most: preparing them takes time in which nothing else is done."""
 SYSTEM_TOKENS = 32
 """A conversation's first tokens, which stand for its system prompt."""
 LONG_TAIL = ((8, 0.7), (2, 0.2), (1, 0.1))
@@ -55,8 +60,11 @@ class Load:
     def __post_init__(self) -> None:
         for field in fields(self):
             least = 0 if field.name in _FROM_ZERO else 1
-            if getattr(self, field.name) < least:
-                raise KnobError(f"knob load.{field.name} is {getattr(self, field.name)}, expected at least {least}")
+            value, most = getattr(self, field.name), _MOST.get(field.name, MOST_TOKENS)
+            if not least <= value <= most:
+                raise KnobError(f"knob load.{field.name} is {shown(value)}, expected from {least} to {most}")
+        if self.documents * self.document_tokens > MOST_TOKENS or self.longest > MOST_TOKENS:
+            raise KnobError(f"a load of more than {MOST_TOKENS} tokens to make, expected fewer or shorter documents")
 
     def with_text(self, changes: Mapping[str, str]) -> Load:
         """Return a copy with ``changes`` (names without ``load.``) applied; KnobError names what is wrong."""
@@ -68,7 +76,7 @@ class Load:
             try:
                 values[name] = int(text)
             except ValueError:
-                raise KnobError(f"knob load.{name} is {text!r}, expected a whole number") from None
+                raise KnobError(f"knob load.{name} is {shown(text)}, expected a whole number") from None
         return replace(self, **values)
 
     def as_text(self) -> dict[str, str]:
@@ -110,13 +118,16 @@ class RecallLoad:
 
     def top_up(self, engine: Engine) -> None:
         """Let every client whose last request ended, and who has thought long enough, send the next one."""
-        now = self._clock()
+        now, sent = self._clock(), 0
         for client in self._clients:
             if client.request is not None and client.request.finished:
                 client.said = (*client.request.prompt, *client.request.generated)
                 client.request, client.free_at_s = None, now + self.load.think_ms / 1000
             if client.request is None and now >= client.free_at_s:
                 client.request = self._send(engine, client)
+                sent += 1
+                if sent >= _AT_ONCE:
+                    return
 
     def _send(self, engine: Engine, client: Client) -> Request:
         if client.text is None or len(client.turns) > self.load.turns:

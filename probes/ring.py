@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from probes import border
 from probes.layout import (
     CLOSED_OFFSET,
     EVENT_BYTES,
@@ -98,10 +99,15 @@ class RingWriter:
         self._append(1, self._packers[1].pack(*values), self._packers[1].size)
 
     def write_event(self, event: Mapping[str, Any]) -> None:
-        """Append one event; ``t`` (monotonic s) is added. An event longer than a row is refused (our own invariant)."""
-        payload = json.dumps({"t": time.monotonic(), **event}, separators=(",", ":")).encode()
-        assert len(payload) <= EVENT_BYTES - ROW_HEAD.size, f"event of {len(payload)} bytes does not fit a row"
-        self._append(2, payload, len(payload))
+        """Append one event; ``t`` (monotonic s) is added. Of one longer than a row the texts are cut, then left out."""
+        whole = {"t": time.monotonic(), **event}
+        for most in (border.TEXT_CHARS, 64, 16, 0):
+            payload = json.dumps(_cut(whole, most), separators=(",", ":"), ensure_ascii=False).encode(
+                "utf-8", "replace"
+            )
+            if len(payload) <= EVENT_BYTES - ROW_HEAD.size:
+                self._append(2, payload, len(payload))
+                return
 
     def close(self) -> None:
         """Mark the recorder as ended in good order and let go of the file, which stays."""
@@ -129,6 +135,22 @@ class RingWriter:
         self._ready = (start, start + length)
         with contextlib.suppress(OSError):  # A kernel before 5.14 has no such advice.
             self._map.madvise(_POPULATE_WRITE, start, length)
+
+
+def _cut(event: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Return an event whose texts have ``most`` characters; at 0 only what numbers it and its name stay."""
+    if most == 0:
+        return {key: _short(value, 16) for key, value in event.items() if not isinstance(value, Mapping)}
+    return {
+        key: {name: _short(one, most) for name, one in value.items()}
+        if isinstance(value, Mapping)
+        else _short(value, most)
+        for key, value in event.items()
+    }
+
+
+def _short(value: object, most: int) -> object:
+    return border.printable(value, most) if isinstance(value, str) else value
 
 
 def _shapes(payloads: list[int], header: Mapping[str, Any], step_bytes: int) -> list[RingShape]:

@@ -35,12 +35,26 @@ class Desk:
             )
         except ValueError as error:
             ticket.events.put(ApiError(400, str(error), code="context_length_exceeded"))
+        except Exception as error:
+            ticket.events.put(_failed(error))
+
+    def fail(self, request: Request, error: Exception) -> None:
+        """Tell whoever waits for this request that it cannot be served."""
+        for ticket, served in list(self.open.items()):
+            if served is request:
+                del self.open[ticket]
+                ticket.events.put(_failed(error))
 
     def close(self) -> None:
         """The engine ends: tell everybody who still waits."""
         for ticket in self.open:
             ticket.events.put(ApiError(503, "the engine is stopping", code="stopping"))
         self.open.clear()
+
+
+def _failed(error: Exception) -> ApiError:
+    # The kind of error and nothing else: its text could quote a prompt.
+    return ApiError(500, f"the engine could not serve this request ({type(error).__name__})", code="request_failed")
 
 
 class _Listener:

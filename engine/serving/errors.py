@@ -13,7 +13,9 @@ class ApiError(Exception):
         self.status, self.message, self.param, self.code = status, message, param, code
 
     def body(self) -> dict[str, Any]:
-        kind = {404: "not_found_error", 503: "server_error"}.get(self.status, "invalid_request_error")
+        kind = {404: "not_found_error", 500: "server_error", 503: "server_error"}.get(
+            self.status, "invalid_request_error"
+        )
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 

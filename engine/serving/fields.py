@@ -8,8 +8,9 @@ from engine.sampler import Sampling
 from engine.serving.errors import ApiError
 from engine.serving.service import Service
 from engine.serving.ticket import Ask
+from probes.border import shown
 
-MOST_STOPS = 16
+MOST_STOPS, LONGEST_STOP = 16, 512
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -36,26 +37,36 @@ def number(body: dict[str, Any], name: str, default: float, low: float, high: fl
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ApiError(400, f"{name} is {value!r}; expected a number from {low:g} to {high:g}", name, "invalid_value")
+        said = f"{name} is {shown(value)}; expected a number from {low:g} to {high:g}"
+        raise ApiError(400, said, name, "invalid_value")
     return float(value)
 
 
-def whole(body: dict[str, Any], name: str, low: int | None = None) -> int | None:
-    """A whole number of at least ``low``; None when missing or null."""
+def whole(body: dict[str, Any], name: str, low: int = -(2**63), high: int = 2**63 - 1) -> int | None:
+    """A whole number from ``low`` to ``high``; None when missing or null."""
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or (low is not None and value < low):
-        least = "" if low is None else f" of at least {low}"
-        raise ApiError(400, f"{name} is {value!r}; expected a whole number{least}", name, "invalid_value")
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        least = f" of at least {low}" if low > 0 else f" of at most {8 * 8} bits"
+        raise ApiError(400, f"{name} is {shown(value)}; expected a whole number{least}", name, "invalid_value")
     return value
+
+
+def writable(text: str, name: str) -> str:
+    """The text; ApiError for one that holds half a character (a lone surrogate), which no vocabulary can take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ApiError(400, f"{name}: half a character in it; expected Unicode text", name, "invalid_value") from None
+    return text
 
 
 def flag(body: dict[str, Any], name: str) -> bool:
     """True or false; missing or null is false."""
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
-        raise ApiError(400, f"{name} is {value!r}; expected true or false", name, "invalid_value")
+        raise ApiError(400, f"{name} is {shown(value)}; expected true or false", name, "invalid_value")
     return bool(value)
 
 
@@ -99,11 +110,11 @@ def _sampling(body: dict[str, Any], service: Service) -> Sampling:
 def _stops(body: dict[str, Any]) -> tuple[str, ...]:
     value = body.get("stop") or []
     stops = [value] if isinstance(value, str) else value
-    if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
-        raise ApiError(
-            400, f"stop: expected a string or up to {MOST_STOPS} of them, none empty", "stop", "invalid_value"
-        )
-    return tuple(stops)
+    fit = isinstance(stops, list) and len(stops) <= MOST_STOPS
+    if not fit or not all(isinstance(stop, str) and 0 < len(stop) <= LONGEST_STOP for stop in stops):
+        said = f"stop: expected a string of up to {LONGEST_STOP} characters, or up to {MOST_STOPS} of them, none empty"
+        raise ApiError(400, said, "stop", "invalid_value")
+    return tuple(writable(stop, "stop") for stop in stops)
 
 
 def _refuse_unsupported(body: dict[str, Any]) -> None:

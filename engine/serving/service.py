@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from queue import Empty
 from threading import Event
 from typing import Any, Protocol
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 from engine.serving.errors import ApiError, Disconnected
 from engine.serving.ticket import Ask, Piece, Ticket
 from engine.tokenizer import Tokenizer
+from probes.border import shown
 
 LOOK_S = 0.2
 """Seconds between two looks at whether a silent client is still there."""
@@ -59,8 +59,9 @@ class Service:
         """ApiError 404 for a model that is not the one served; a request may leave the name out."""
         if name in (None, "", self.model):
             return
-        near = get_close_matches(str(name), [self.model], n=1, cutoff=0.0)
-        raise ApiError(404, f"model {name!r} is not served here; this is {near[0]!r}", "model", "model_not_found")
+        raise ApiError(
+            404, f"model {shown(name)} is not served here; this is {self.model!r}", "model", "model_not_found"
+        )
 
     def answer(self, ask: Ask, exchange: Exchange) -> Generator[Piece, None, None]:
         """Have a request served; ApiError when it is refused, Disconnected when its client leaves (it is cancelled)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from engine.gguf import GGUFFile
 from engine.tokenizer import Conversation, Message, TextError, Tokenizer
+from probes import border
 
 NEEDS = ("tokenizers", "jinja2")
 
@@ -78,7 +78,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text())
+        found = border.document(border.read_file(path, 1 << 28), str(path))
     except ValueError as error:
         raise ValueError(f"{path}: not JSON ({error})") from None
     if not isinstance(found, dict):

@@ -16,6 +16,7 @@ from engine.model import ModelConfig
 from engine.weights import _text
 from engine.weights._base import Loaded
 from engine.weights._names import GGUF, assemble
+from probes import border
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 INTERLEAVED = ("llama",)
@@ -71,23 +72,29 @@ def config_of(file: GGUFFile) -> ModelConfig:
         raise ValueError(f"{file.path}: a mixture of experts; only dense models are supported")
     if (scaling := of.get("rope.scaling.type", "none")) not in ("none", "linear"):
         raise ValueError(f"{file.path}: rope scaling {scaling!r}; supported: none, linear")
-    hidden, layers, q_heads = of["embedding_length"], of["block_count"], of["attention.head_count"]
-    head_dim = of.get("attention.key_length", hidden // q_heads)
+    hidden, layers, q_heads = (
+        of.count("embedding_length"),
+        of.count("block_count", 4096),
+        of.count("attention.head_count"),
+    )
+    head_dim = of.count("attention.key_length", default=hidden // q_heads)
     if of.get("rope.dimension_count", head_dim) != head_dim:
         raise ValueError(f"{file.path}: rotates {of['rope.dimension_count']} of {head_dim} dimensions; expected all")
-    window = of.get("attention.sliding_window", 0)
+    window = of.count("attention.sliding_window", default=0)
+    if "token_embd.weight" not in file.tensors or not file.tensors["token_embd.weight"].shape:
+        raise ValueError(f"{file.path}: no tensor token_embd.weight; expected a whole model")
     return ModelConfig(
         vocab_size=file.tensors["token_embd.weight"].shape[0],
         hidden=hidden,
         layers=layers,
         q_heads=q_heads,
-        kv_heads=of.get("attention.head_count_kv", q_heads),
+        kv_heads=of.count("attention.head_count_kv", default=q_heads),
         head_dim=head_dim,
-        ffn=of["feed_forward_length"],
-        rope_base=of.get("rope.freq_base", 10000.0),
-        norm_eps=of["attention.layer_norm_rms_epsilon"],
+        ffn=of.count("feed_forward_length"),
+        rope_base=border.number(of.get("rope.freq_base", 10000.0), "rope.freq_base", 1e-6),
+        norm_eps=border.number(of["attention.layer_norm_rms_epsilon"], "attention.layer_norm_rms_epsilon", 0.0, 1.0),
         rope_layers=(True,) * layers,
-        max_context=of["context_length"],
+        max_context=of.count("context_length", 1 << 30),
         tied="output.weight" not in file.tensors,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
         out_bias="blk.0.attn_output.bias" in file.tensors,
@@ -101,7 +108,7 @@ def _divisors(file: GGUFFile, of: _Keys, pairs: int) -> tuple[float, ...]:
     if "rope_freqs.weight" in file.tensors:
         return tuple(file.tensor("rope_freqs.weight").tolist())
     if of.get("rope.scaling.type", "none") == "linear":
-        return (float(of["rope.scaling.factor"]),) * pairs
+        return (border.number(of["rope.scaling.factor"], "rope.scaling.factor", 1e-6),) * pairs
     return ()
 
 
@@ -117,6 +124,15 @@ class _Keys:
             return self.metadata[f"{self.kind}.{name}"]
         except KeyError:
             raise ValueError(f"{self.path}: no {self.kind}.{name} in its metadata") from None
+
+    def count(self, name: str, most: int = 1 << 20, default: int | None = None) -> int:
+        """A whole number of at least 1 (or the default); ValueError."""
+        value = self[name] if default is None else self.get(name, default)
+        return (
+            default
+            if value == default and default is not None
+            else border.whole(value, f"{self.path}: {name}", 1, most)
+        )
 
     def get(self, name: str, default: Any) -> Any:
         return self.metadata.get(f"{self.kind}.{name}", default)

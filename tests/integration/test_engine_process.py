@@ -75,7 +75,8 @@ def test_it_is_found_by_its_own_pid_and_by_its_launchers(engine: BuiltinEngine, 
 def test_control_needs_the_token(engine: BuiltinEngine) -> None:
     url = f"http://127.0.0.1:{engine.port}/control"
     for headers in ({}, {"Authorization": "Bearer wrong"}):
-        request = urllib.request.Request(url, b'{"set": {"kernels": "block"}}', headers)
+        json_headers = {**headers, "Content-Type": "application/json"}
+        request = urllib.request.Request(url, b'{"set": {"kernels": "block"}}', json_headers)
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(request, timeout=10)
         assert refused.value.code == 401

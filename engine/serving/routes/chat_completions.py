@@ -56,13 +56,14 @@ def _messages(body: dict[str, Any]) -> list[dict[str, str]]:
 
 def _message(message: Any, where: str) -> dict[str, str]:
     role = message.get("role") if isinstance(message, dict) else None
-    if role not in ROLES:
+    if not isinstance(role, str) or role not in ROLES:
         raise ApiError(400, f"{where}.role: expected one of {', '.join(ROLES)}", "messages", "invalid_value")
     content = message.get("content")
     parts = [{"type": "text", "text": content or ""}] if content is None or isinstance(content, str) else content
     if not isinstance(parts, list) or not all(_is_text(part) for part in parts):
         raise ApiError(400, f"{where}.content: expected text", "messages", "invalid_value")
-    return {"role": ROLES[role], "content": "".join(part["text"] for part in parts)}
+    content = "".join(fields.writable(part["text"], "messages") for part in parts)
+    return {"role": ROLES[role], "content": content}
 
 
 def _is_text(part: Any) -> bool:

@@ -42,10 +42,10 @@ def _prompt(body: dict[str, Any], service: Service) -> list[int]:
         prompt = prompt[0]
     if isinstance(prompt, str):
         try:
-            return service.tokenizer.encode(prompt)
+            return service.tokenizer.encode(fields.writable(prompt, "prompt"))
         except TextError as error:
             raise ApiError(400, str(error), "prompt", "invalid_value") from None
-    if not isinstance(prompt, list) or not all(isinstance(token, int) for token in prompt):
+    if not isinstance(prompt, list) or not all(type(token) is int for token in prompt):
         raise ApiError(
             400, "prompt: expected one string or one list of token numbers a request", "prompt", "invalid_value"
         )

@@ -6,6 +6,7 @@ import pytest
 
 from engine.knobs import KnobError
 from engine.llm import Engine
+from engine.request import Request
 from tests.unit.engine.tiny import engine, greedy, prompt, run
 
 
@@ -142,3 +143,24 @@ def test_answers_are_judged_where_the_right_one_is_known() -> None:
     made.submit(prompt(14), 5)
     run(made)
     assert (made.tokens_checked, made.tokens_right, made.tokens_generated) == (10, 5, 15)
+
+
+def test_a_step_that_raises_costs_the_request_it_was_for_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = engine()
+
+    def listener(request: Request, token: int) -> bool:
+        raise RuntimeError("this one cannot be told")
+
+    bad = running.submit(prompt(20), 4, listener=listener)
+    good = [running.submit(prompt(20, seed), 4) for seed in (1, 2)]
+    for _ in range(200):
+        if not running.has_work:
+            break
+        try:
+            running.step()
+        except RuntimeError:
+            assert running.recover() == (bad,)
+    assert not running.has_work
+    assert [len(one.generated) for one in good] == [4, 4]
+    assert bad.stopped
+    running.cache.check()

@@ -81,7 +81,8 @@ def closing(connection: HTTPConnection) -> Iterator[HTTPConnection]:
 
 def send(connection: HTTPConnection, path: str, body: Any = None, method: str = "") -> None:
     data = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    connection.request(method or ("GET" if data is None else "POST"), path, data)
+    headers = {} if data is None else {"Content-Type": "application/json"}
+    connection.request(method or ("GET" if data is None else "POST"), path, data, headers)
 
 
 def events(response: HTTPResponse) -> list[Any]:

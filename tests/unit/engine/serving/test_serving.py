@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -236,3 +237,70 @@ def test_a_request_beyond_the_hot_part_of_a_split_pool_is_refused_in_the_clients
     assert status == 400
     assert answer["error"]["code"] == "context_length_exceeded"
     assert "expected 128 at most" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Host": "evil.example:8000", "Origin": "http://evil.example:8000"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "[::1"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/metrics", "/health", "/v1/models", COMPLETIONS, "/control"])
+def test_a_request_of_a_page_or_a_name_from_elsewhere_is_refused_on_every_route(
+    live: Live, headers: dict[str, str], path: str
+) -> None:
+    with closing(live.connect()) as connection:
+        posted = path in (COMPLETIONS, "/control")
+        data = json.dumps(body()).encode() if posted else None
+        connection.request("POST" if posted else "GET", path, data, {"Content-Type": "application/json", **headers})
+        response = connection.getresponse()
+        assert response.status == 403
+        response.read()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:80", "192.0.2.7:8000"])
+def test_an_address_or_a_name_of_this_machine_is_answered(live: Live, host: str) -> None:
+    with closing(live.connect()) as connection:
+        connection.request("GET", "/health", headers={"Host": host, "Origin": f"http://{host}"})
+        assert connection.getresponse().status == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_what_a_page_may_send_unasked_is_not_taken_for_json(live: Live, kind: str) -> None:
+    with closing(live.connect()) as connection:
+        connection.request("POST", COMPLETIONS, json.dumps(body()).encode(), {"Content-Type": kind})
+        response = connection.getresponse()
+        assert response.status == 415
+        response.read()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prompt": [True, False]},
+        {"prompt": [1.0]},
+        {"prompt": [10**30]},
+        {"prompt": "\ud800"},
+        {"seed": 2**70},
+        {"max_tokens": 10**400},
+        {"temperature": 10**400},
+        {"stop": ["x" * 5000]},
+        {"stream_options": [1]},
+        {"model": {"a": 1}},
+    ],
+)
+def test_a_field_that_no_engine_could_use_is_refused_before_the_loop(live: Live, wrong: dict[str, Any]) -> None:
+    status, answer = live.ask(COMPLETIONS, body(**wrong))
+    assert status in (400, 404)
+    assert answer["error"]["message"]
+    assert live.ask(COMPLETIONS, body())[0] == 200
+
+
+@pytest.mark.parametrize("role", [["user"], {"a": 1}, None, 1])
+def test_a_role_of_any_type_is_refused(live: Live, role: Any) -> None:
+    assert live.ask("/v1/chat/completions", {"messages": [{"role": role, "content": "1 2"}]})[0] == 400
