@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import io
 import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.client import HTTPMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from kvscope.sources._fetch import PAGE_LIMIT, FetchError, fetch, is_loopback
+from kvscope.sources._fetch import PAGE_LIMIT, FetchError, _Gzip, _SameHostOnly, fetch, is_loopback
 from kvscope.sources._scrape import ScrapeSource
 
 MIB = b"x 1\n" * (1 << 18)
@@ -168,3 +172,65 @@ def test_a_whole_scrape_over_http_knows_the_version(server: str) -> None:
     description = source.describe()
     assert (description.kind, description.version, description.tags["model"]) == ("vllm", "0.32.0", "m")
     assert {sample.metric for sample in source.poll().samples} >= {"sched.running", "engine.info"}
+
+
+PAGE = b"vllm:num_requests_running 1\n"
+OPENINGS = {
+    "status": b"",
+    "header": b"HTTP/1.1 200 OK\r\nX-A: ",
+    "chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;",
+    "trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1c\r\n" + PAGE + b"\r\n0\r\nX-T: ",
+    "continue": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 100 ",
+    "body": b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("part", OPENINGS)
+def test_an_answer_that_trickles_in_any_of_its_parts_ends_with_the_exchange(part: str) -> None:
+    with trickling(OPENINGS[part]) as address:
+        began = time.monotonic()
+        with pytest.raises(FetchError, match=r"within 0\.5 s|after 0\.5 s|closed|HTTP"):
+            fetch(f"http://{address}/metrics", 0.5)
+        assert time.monotonic() - began < 3.0
+
+
+@contextmanager
+def trickling(opening: bytes) -> Iterator[str]:
+    """A server that sends ``opening`` and then a letter now and then, until nobody listens."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        with suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(opening)
+                while not ended.wait(0.05):
+                    connection.sendall(b"a")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_a_page_packed_in_several_members_is_read_whole(members: int) -> None:
+    unpacker = _Gzip()
+    text = b"".join(b"a%d 1\n" % number for number in range(3000))
+    cut = -(-len(text) // members)
+    packed = b"".join(gzip.compress(text[at : at + cut]) for at in range(0, len(text), cut)) + b"\0" * 8
+    pieces = [unpacker.add(packed[at : at + 100], 1 << 20) for at in range(0, len(packed), 100)]
+    assert b"".join(pieces) == text
+    assert unpacker.whole
+
+
+def test_a_token_is_not_carried_from_https_to_http() -> None:
+    handler = _SameHostOnly()
+    request = urllib.request.Request("https://host:8000/metrics")
+    with pytest.raises(FetchError, match="from https to http"):
+        handler.redirect_request(request, io.BytesIO(), 302, "Found", HTTPMessage(), "http://host:8000/metrics")
