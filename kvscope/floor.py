@@ -57,24 +57,52 @@ class Load:
         return max(1.0, held / self.resident) if self.resident else 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Over how many devices a step is spread: ``tp`` share a request's attention, ``weights`` hold a part of them.
+
+    ``replicas`` groups attend requests of their own (data-parallel attention). A step passes pipeline stages one after
+    another: ``weights`` are the ranks of one stage.
+    """
+
+    tp: int = 1
+    weights: int = 1
+    replicas: int = 1
+
+    @classmethod
+    def tensor_parallel(cls, ranks: int) -> Spread:
+        """Return ranks that share everything."""
+        return cls(ranks, ranks)
+
+
+ALONE = Spread()
+
+
 def step_floor(
-    model: Geometry, load: Load, device: Device, forms: KvForms | None = None, tp: int = 1, weights_read: float = 0.0
+    model: Geometry,
+    load: Load,
+    device: Device,
+    forms: KvForms | None = None,
+    spread: Spread = ALONE,
+    weights_read: float = 0.0,
+    drafts: bool = False,
 ) -> Floor:
-    """Return the bound of one step on ``tp`` such devices; ``weights_read`` bytes overrule the model's, over all ranks.
+    """Return the bound of one step; ``weights_read`` bytes, over all ranks, overrule the model's.
 
     Without weights in the config (and none given) their part is 0, and the bound holds all the more.
     """
     forms, context = forms or model.forms(), max(1, round(load.context))
     tokens = load.requests if load.tokens is None else load.tokens
-    one, peak = model.read(context, forms, tp), device.flops(16) * tp
+    requests = load.requests / spread.replicas
+    one, peak = model.read(context, forms, spread.tp, drafts), device.flops(16)
     read = weights_read or (model.weights.read_bytes(tokens) if model.weights else 0.0)
-    operations = 2.0 * model.weights.active_parameters * tokens if model.weights else 0.0
-    # What attends more than one token of a request reads its context once.
-    attention_s = tokens * model.attention_flops(context) / peak
-    kv_s = load.requests * (one.kv_bytes + one.state_bytes) / device.bandwidth
+    operations = 2.0 * model.weights.active_parameters * tokens / peak / spread.weights if model.weights else 0.0
+    # Tokens of one request that are checked together read its context once.
+    attention_s = tokens / spread.replicas * model.attention_flops(context, drafts) / peak / spread.tp
+    kv_s = requests * (one.kv_bytes + one.state_bytes) / device.bandwidth
     return Floor(
-        weights_s=max(read / tp / device.bandwidth, operations / peak),
+        weights_s=max(read / spread.weights / device.bandwidth, operations),
         kv_s=(max(kv_s / load.sharing, attention_s), max(kv_s, attention_s)),
-        index_s=load.requests * one.index_bytes / device.bandwidth,
-        flops_s=operations / peak + attention_s,
+        index_s=requests * one.index_bytes / device.bandwidth,
+        flops_s=operations + attention_s,
     )

@@ -200,10 +200,10 @@ def _settings(before: Intervals, after: Intervals, metric: str) -> float | None:
 
 def _bits(name: str) -> float:
     try:
-        form = forms.get("bf16" if name == "auto" else name)
+        pair = forms.KvForms.named("bf16" if name == "auto" else name)
     except UsageError:
         return 0.0
-    return 8 * form.bytes_of(128) / 128
+    return 4.0 * (pair.key.bytes_of(128) + pair.value.bytes_of(128)) / 128
 
 
 def _side(store: Store, segment: Segment, facts: Facts) -> _Side | None:

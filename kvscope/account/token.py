@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kvscope.account.facts import Facts
 from kvscope.errors import UsageError
-from kvscope.floor import Floor, Load, step_floor
+from kvscope.floor import Floor, Load, Spread, step_floor
 from kvscope.signals.intervals import Intervals
 from kvscope.signals.reading import Missing
 from kvscope.signals.token_time import TokenTime, token_time
@@ -54,7 +54,7 @@ def token_level(cut: Intervals, facts: Facts) -> TokenLevel:
         for lack, there in ((_NO_MODEL, facts.model), (_NO_DEVICE, facts.device), (_NO_LOAD, load))
         if there is None
     )
-    floor = _floor(load, facts) if load is not None else None
+    floor = _floor(cut, load, facts) if load is not None else None
     if timed.known == "counted" or floor is None:
         shares = timed.shares()
         missing = () if timed.known == "counted" else lacking
@@ -107,13 +107,25 @@ def _tokens_checked(cut: Intervals) -> float:
     return 1.0 + proposed / drafts if drafts and proposed else 1.0
 
 
-def _floor(load: Load, facts: Facts) -> Floor | None:
+def _floor(cut: Intervals, load: Load, facts: Facts) -> Floor | None:
     if facts.model is None or facts.device is None:
         return None
     try:
-        return step_floor(facts.model, load, facts.device, facts.model.forms(facts.kv_dtype), facts.tp)
+        forms = facts.model.forms(_kv_dtype(cut, facts))
+        return step_floor(facts.model, load, facts.device, forms, Spread.tensor_parallel(_ranks(cut, facts)))
     except UsageError:
         return None
+
+
+def _kv_dtype(cut: Intervals, facts: Facts) -> str:
+    """Return how KV is kept: as a person said, else as the segment's source did, else as the model computes."""
+    return facts.kv_dtype if facts.kv_dtype != "auto" else cut.window.segment.tags.get("dtype") or "auto"
+
+
+def _ranks(cut: Intervals, facts: Facts) -> int:
+    """Return the ranks that share a step: as the engine's settings say, else one."""
+    said = cut.window.setting("config.tensor_parallel")
+    return facts.tp if isinstance(said, Missing) or said < 1 else round(said)
 
 
 def _device_idle(cut: Intervals) -> float | None:

@@ -1,6 +1,4 @@
-"""The least time that a decode step can take on a GPU, from the bytes that it must read.
-
-    step >= weights(batch) / bandwidth + batch x KV(context) / bandwidth       of one GPU, nothing for communication
+"""The least time a decode step can take on a GPU, by the bytes it must read; ``kvscope.floor`` has the formula.
 
 A bound, not a prediction: kernels reach 40 to 90 % of it, launches and all-reduce come on top.
 """
@@ -13,6 +11,7 @@ from typing import Any
 
 from kvscope.amounts import amount
 from kvscope.devices import Device
+from kvscope.floor import Floor, Load, Spread, step_floor
 from kvscope.plan.engines import Ask
 
 MOST_REQUESTS = 1 << 20
@@ -26,29 +25,26 @@ class Bound:
     device: Device
     fits: int | None
 
+    def floor(self, batch: float, context: int) -> Floor:
+        """The bound of one step of ``batch`` requests, by part; a token passes every pipeline stage."""
+        split = self.ask.split
+        spread = Spread(split.attention, max(1, split.gpus // split.pp), split.dp)
+        return step_floor(
+            self.ask.model, Load(batch, context), self.device, self.ask.forms, spread, drafts=self.ask.drafts
+        )
+
     def weight_seconds(self, batch: float) -> float:
-        """Time to read the weights of a step of ``batch`` tokens on one GPU, or to multiply by them."""
-        weights = self.ask.model.weights
-        assert weights is not None
-        gpus = self.ask.split.gpus
-        read = weights.read_bytes(batch) / gpus / self.device.bandwidth
-        worked = 2 * weights.active_parameters * batch / gpus / self.device.bf16
-        return max(read, worked)
+        """Time to read the weights of a step of ``batch`` tokens, or to multiply by them."""
+        return self.floor(batch, 1).weights_s
 
     def kv_seconds(self, context: int) -> float:
-        """Time to read one request's KV, index keys and states on one GPU."""
-        found = self.ask.model.read(context, self.ask.forms, self.ask.split.attention, self.ask.drafts)
-        return found.total_bytes / self.ask.split.pp / self.device.bandwidth
+        """Time to read one request's KV, index keys and states, where one request is all."""
+        found = self.floor(self.ask.split.dp, context)
+        return found.kv_s[1] + found.index_s
 
     def seconds(self, batch: float, context: int) -> float:
         """The bound of one step."""
-        each = batch / self.ask.split.dp
-        return (self.weight_seconds(batch) + each * self.kv_seconds(context)) * self._stages
-
-    @property
-    def _stages(self) -> int:
-        """A token passes every pipeline stage, one after another."""
-        return self.ask.split.pp
+        return self.floor(batch, context).most_s
 
     def overtakes(self, context: int) -> int | None:
         """Requests at which KV takes longer to read than weights; None where that never happens."""

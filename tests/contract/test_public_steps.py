@@ -43,7 +43,7 @@ def floor(series: dict[str, Any], context: float, bits: float) -> Floor:
     load = Load(series["batch"], context)
     ranks = series.get("gpus", 1)
     found = step_floor(
-        model(series["model"]), load, device(series["gpu"]), tp=1, weights_read=series.get("weights_gb", 0) * 1e9
+        model(series["model"]), load, device(series["gpu"]), weights_read=series.get("weights_gb", 0) * 1e9
     )
     share = bits / 16 / ranks
     return replace(found, weights_s=found.weights_s / ranks, kv_s=(found.kv_s[0] * share, found.kv_s[1] * share))
