@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from kvscope import signals
-from kvscope.account import NO_FACTS, Facts, account
+from kvscope.account import NO_FACTS, Facts, account, change
 from kvscope.checks import Check
 from kvscope.compare import NOTHING_SAID, Comparable, Said, choose, comparable
 from kvscope.coverage import coverage
@@ -72,6 +72,7 @@ def diagnose(
         account=account(store, sides.current, facts),
         account_before=account(store, sides.baseline, facts) if sides.baseline else None,
         coverage=coverage(rules, [finding for finding, _ in judged]),
+        account_change=change(store, sides.baseline, sides.current, facts) if sides.baseline else None,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from kvscope.account import Account
+    from kvscope.account import Account, Change
     from kvscope.vitals import Vital
 
 Answer = Literal["yes", "no", "unknown"]
@@ -187,6 +187,8 @@ class Diagnosis:
     """How far it reaches; None before any rule was asked."""
     vitals: tuple[Vital, ...] = ()
     """The engine's vital signs in the segment that was judged."""
+    account_change: Change | None = None
+    """What physics says of a change of KV bytes between the two; None where they did not change."""
 
 
 def fails(finding: Finding, fail_on: Verdict) -> bool:

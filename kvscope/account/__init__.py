@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from kvscope.account.account import LEVELS, Account, Lacking, Limit, account
+from kvscope.account.change import Change, change
 from kvscope.account.facts import NO_FACTS, Facts
 
-__all__ = ["LEVELS", "NO_FACTS", "Account", "Facts", "Lacking", "Limit", "account"]
+__all__ = ["LEVELS", "NO_FACTS", "Account", "Change", "Facts", "Lacking", "Limit", "account", "change"]

@@ -26,8 +26,8 @@ from kvscope.plan import forms
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import busy_shares
 from kvscope.signals.reading import Missing
+from kvscope.signals.samples import Samples
 from kvscope.signals.steps import running_of
-from kvscope.signals.window import Window
 from kvscope.store import Segment, Store
 
 Verdict = Literal["as_physics", "no_matter", "hidden", "form_costs", "cannot_tell"]
@@ -207,7 +207,7 @@ def _bits(name: str) -> float:
 
 
 def _side(store: Store, segment: Segment, facts: Facts) -> _Side | None:
-    cut = intervals_of(Window(store, segment))
+    cut = intervals_of(Samples(store, segment))
     if isinstance(cut, Missing):
         return None
     made, running = cut.total("tokens.generated"), running_of(cut)

@@ -24,6 +24,10 @@ _NO_GAPS = Missing(
 )
 _NO_MODEL = Missing("the model is not known: no bound of a step", "--config PATH of its config.json")
 _NO_DEVICE = Missing("the device is not known: no bound of a step", "--gpu NAME, such as H200")
+_NO_WEIGHTS = Missing(
+    "the weights cannot be counted from this config",
+    "the model's whole config.json, sizes of its MLPs and vocabulary included",
+)
 _NO_LOAD = Missing(
     "batch or context of a step are not told: no bound of a step", "an engine that reports request lengths and steps"
 )
@@ -59,10 +63,12 @@ def token_level(cut: Intervals, facts: Facts) -> TokenLevel:
         shares = timed.shares()
         missing = () if timed.known == "counted" else lacking
         return TokenLevel(shares, timed.known, _largest(shares), timed.token_s, timed.step_s, floor, load, missing)
-    seconds, span_s = _against_bound(timed, floor, _device_idle(cut))
+    weighed = facts.model is not None and facts.model.weights is not None
+    seconds, span_s = _against_bound(timed, floor, _device_idle(cut), weighed)
     shares = {part: value / timed.token_s for part, value in seconds.items()}
     limit = _largest({**shares, "kv": shares["kv"] + span_s / timed.token_s / 2})
-    return TokenLevel(shares, "physics", limit, timed.token_s, timed.step_s, floor, load)
+    missing = () if weighed else (_NO_WEIGHTS,)
+    return TokenLevel(shares, "physics", limit, timed.token_s, timed.step_s, floor, load, missing)
 
 
 def step_load(cut: Intervals, timed: TokenTime) -> Load | None:
@@ -118,8 +124,8 @@ def _floor(cut: Intervals, load: Load, facts: Facts) -> Floor | None:
 
 
 def _kv_dtype(cut: Intervals, facts: Facts) -> str:
-    """Return how KV is kept: as a person said, else as the segment's source did, else as the model computes."""
-    return facts.kv_dtype if facts.kv_dtype != "auto" else cut.window.segment.tags.get("dtype") or "auto"
+    """Return how KV is kept: as the segment's tags say, else as its source does, else as the model computes."""
+    return cut.window.segment.tags.get("dtype") or facts.kv_dtype
 
 
 def _ranks(cut: Intervals, facts: Facts) -> int:
@@ -137,8 +143,11 @@ def _device_idle(cut: Intervals) -> float | None:
     return sum(seen) / len(seen) if seen else None
 
 
-def _against_bound(timed: TokenTime, floor: Floor, idle: float | None) -> tuple[dict[str, float], float]:
-    """Return seconds by part, and those of the KV span that are unknown: KV read again, or something else."""
+def _against_bound(timed: TokenTime, floor: Floor, idle: float | None, weighed: bool) -> tuple[dict[str, float], float]:
+    """Return seconds by part, and those of the KV span that are unknown: KV read again, or something else.
+
+    Where nobody knows what the weights weigh, what no other part takes may be theirs: it is unknown, too.
+    """
     seconds, left = dict(timed.seconds), timed.step_s
     seconds["unknown"] = 0.0
     for part, least in (("weights", floor.weights_s), ("index", floor.index_s), ("kv", floor.kv_s[0])):
@@ -148,8 +157,8 @@ def _against_bound(timed: TokenTime, floor: Floor, idle: float | None) -> tuple[
         seconds["host"] = min(left, idle * timed.step_s)
         left -= seconds["host"]
     span_s = min(left, floor.kv_s[1] - floor.kv_s[0])
-    seconds["unknown"] = span_s
-    seconds["below_bound"] = left - span_s
+    seconds["unknown"] = span_s if weighed else left
+    seconds["below_bound"] = left - span_s if weighed else 0.0
     return seconds, span_s
 
 

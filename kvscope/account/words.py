@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kvscope.account.account import Account, Shares
+from kvscope.account.change import Change
 from kvscope.account.token import TokenLevel
 
 TITLE = "What limits this engine now"
@@ -115,3 +116,43 @@ def _pool(account: Account) -> str:
     if usage is None:
         return ""
     return f"{percent(usage)} of the pool is used" + (f" (it would hold {holds:.3g})" if holds else "")
+
+
+_VERDICTS = {
+    "as_physics": "the time fell as the bytes did",
+    "no_matter": "KV was never a large enough part of a step for its bytes to show",
+    "hidden": "the time stood still: something else than KV takes the step (the host, graphs that are off)",
+    "form_costs": "the new KV form costs more than it saves",
+    "cannot_tell": "what that means cannot be told",
+}
+CHANGE_TITLE = "Before and after, by physics"
+
+
+def change_lines(change: Change) -> Iterator[Line]:
+    """Return what was expected, what was measured, and what that means."""
+    least, most = change.expected
+    band = f"{abs(least) * 100:.0f} to {abs(most) * 100:.0f} % less" if least else f"up to {abs(most) * 100:.0f} % less"
+    yield Line("KV bytes", f"{_signed(change.kv_bytes)} a token", change.kv_bytes_from)
+    yield Line("physics", f"a step should take {band}", ", ".join(change.sources))
+    told = [f"a step with no prompt beside it {_signed(change.measured)}"]
+    if change.token is not None:
+        told.append(f"mean time per token {_signed(change.token)}")
+    if change.throughput is not None:
+        told.append(f"tokens a second while busy {_signed(change.throughput)}")
+    yield Line("measured", ", ".join(told))
+    factor = ""
+    if change.factor is not None:
+        low, high = change.factor
+        reach = f"{low:.2f} to {high:.2f}" if high is not None and high - low > 0.005 else f"at least {low:.2f}"
+        factor = f": {reach} times fewer KV bytes a second than before"
+    yield Line("so", _VERDICTS[change.verdict] + factor)
+    if change.verdict == "form_costs":
+        yield Line("", "kernel, conversion or gather: not to be told from outside; a profiler trace of each tells")
+    for text in change.excluded:
+        yield Line("excluded", text)
+    for text in change.open:
+        yield Line("open", text)
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %"

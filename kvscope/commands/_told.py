@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvscope.account.facts import Facts
     from kvscope.compare import Said
     from kvscope.sources._base import Source
-    from kvscope.store import Store
 
 COMPARED_TAGS = ("engine", "version", "model", "device", "workload", "offered_load", "cap", "policy", "dtype")
 """What two runs may differ in and a comparison asks about."""
@@ -44,24 +42,6 @@ def add_said(parser: argparse.ArgumentParser) -> None:
         "--same", metavar="NAME,…", default="", help="what you know stayed the same in both: device, model, workload, …"
     )
     parser.add_argument("--changed", metavar="NAME,…", default="", help="what you know was changed between the two")
-
-
-def facts_of(options: argparse.Namespace, store: Store) -> Facts:
-    """Return the model and the device that the options name, with how the target says that KV is kept."""
-    from kvscope.account.facts import Facts
-    from kvscope.devices import find
-    from kvscope.plan import geometry
-
-    said = {dict(labels)["setting"]: dict(labels)["value"] for labels in store.keys("config.said")}
-    ranks = store.latest("config.tensor_parallel")
-    sources = [f"{what}: {text}" for what, text in (("model", options.config), ("device", options.gpu)) if text]
-    return Facts(
-        model=geometry(options.config) if options.config else None,
-        device=find(options.gpu) if options.gpu else None,
-        kv_dtype=said.get("kv type", "auto"),
-        tp=int(ranks) if ranks and 1 <= ranks <= 1024 else 1,
-        sources=tuple(sources),
-    )
 
 
 def tags_of(texts: Sequence[str], option: str) -> dict[str, str]:

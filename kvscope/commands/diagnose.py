@@ -30,8 +30,9 @@ def run(options: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from kvscope import report
+    from kvscope.commands._facts import facts_of
     from kvscope.commands._options import settings_of
-    from kvscope.commands._told import facts_of, said_of, with_told
+    from kvscope.commands._told import said_of, with_told
     from kvscope.commands._watch import (
         collect,
         exit_code,
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             fill(store, read)
     notices = (*(before.notices if before else ()), *read.notices, *store.notices)
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
-    facts, said = facts_of(options, store), said_of(options)
+    facts, said = facts_of(options, description, store), said_of(options)
     found = diagnose(store, books, description, *pair, include_silent=options.all, facts=facts, said=said)
     if options.baseline:
         refuse_incomparable(found, options.baseline, options.target)

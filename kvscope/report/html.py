@@ -69,6 +69,10 @@ def _account(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _table(("limit", "in use", "of", "room for", "held requests back"), rooms)
     if diagnosis.vitals:
         yield from _table(("vital signs", ""), [(one.label, one.text) for one in diagnosis.vitals])
+    if diagnosis.account_change is not None:
+        yield f"<h2>{words.CHANGE_TITLE}</h2>"
+        told = [(line.label, line.text, line.how) for line in words.change_lines(diagnosis.account_change)]
+        yield from _table(("", "", "from"), told)
 
 
 def _tags(tags: dict[str, str]) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from kvscope.account import Account
+from kvscope.account import Account, Change
 from kvscope.finding import Coverage, Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
 from kvscope.headroom import Room
 from kvscope.state import state_of
@@ -33,6 +33,7 @@ def render(diagnosis: Diagnosis) -> str:
         **({"coverage": _coverage(diagnosis.coverage)} if diagnosis.coverage else {}),
         **({"account": _account(diagnosis.account)} if diagnosis.account else {}),
         **({"account_before": _account(diagnosis.account_before)} if diagnosis.account_before else {}),
+        **({"account_change": _change(diagnosis.account_change)} if diagnosis.account_change else {}),
     }
     return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
 
@@ -167,6 +168,21 @@ def _account(account: Account) -> dict[str, Any]:
         "missing": [{"level": one.level, "reason": one.reason, "remedy": one.remedy} for one in account.missing],
         "segment": account.segment,
         **({"replicas": {name: _account(one) for name, one in account.replicas.items()}} if account.replicas else {}),
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    """Relative changes: -0.5 is half. ``factor``: how many times fewer KV bytes a second, at least and at most."""
+    return {
+        "verdict": change.verdict,
+        "kv_bytes": change.kv_bytes,
+        "kv_bytes_from": change.kv_bytes_from,
+        "expected": list(change.expected),
+        "measured": {"step": change.measured, "token": change.token, "throughput": change.throughput},
+        "factor": list(change.factor) if change.factor else None,
+        "excluded": list(change.excluded),
+        "open": list(change.open),
+        "from": list(change.sources),
     }
 
 

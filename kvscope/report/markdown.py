@@ -51,6 +51,11 @@ def _account(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
     if diagnosis.vitals:
         yield from ("| vital signs | |", "|---|---|", *(_row(one.label, one.text) for one in diagnosis.vitals), "")
+    if diagnosis.account_change is not None:
+        yield from (f"## {words.CHANGE_TITLE}", "", "| | | from |", "|---|---|---|")
+        for line in words.change_lines(diagnosis.account_change):
+            yield _row(line.label, line.text, line.how)
+        yield ""
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:

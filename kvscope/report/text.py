@@ -98,6 +98,10 @@ class _Writer:
         yield words.TITLE
         for line in words.lines(diagnosis.account):
             yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
+        if diagnosis.account_change is not None:
+            yield from ("", words.CHANGE_TITLE)
+            for line in words.change_lines(diagnosis.account_change):
+                yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
 
     def _table(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
         """Columns beside each other, indented like what a label says."""

@@ -12,7 +12,8 @@ from kvscope.sources._base import Description, Poll
 from probes.sample import Sample
 
 
-def _load() -> Any:
+def load_library() -> Any:
+    """Import NVML's binding; ModuleNotFoundError where it is not installed."""
     with warnings.catch_warnings():
         # The old package of that name says at import that it is deprecated; nothing a user of ours can act on.
         warnings.simplefilter("ignore")
@@ -22,7 +23,7 @@ def _load() -> Any:
 class NvmlSource:
     """Utilisation, memory and power of every GPU. Without NVML it gives one notice and no samples."""
 
-    def __init__(self, *, wall: Callable[[], float] = time.time, load: Callable[[], Any] = _load) -> None:
+    def __init__(self, *, wall: Callable[[], float] = time.time, load: Callable[[], Any] = load_library) -> None:
         self._wall = wall
         self._notices: list[str] = []
         self._nvml: Any = None

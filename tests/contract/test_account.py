@@ -16,7 +16,9 @@ from statistics import median
 import pytest
 import yaml
 
-from kvscope.account import Account, account
+from kvscope.account import NO_FACTS, Account, Change, Facts, account, change
+from kvscope.devices import find
+from kvscope.plan import geometry
 from kvscope.sources import open_target
 from kvscope.store import Segment, Store
 
@@ -128,3 +130,54 @@ def test_little_of_the_first_two_levels_is_left_unknown() -> None:
     for level in ("admission", "requests", "engine"):
         unknown = [shares["unknown"] for name in NAMES if (shares := whole(name).levels[level]) is not None]
         assert median(unknown) <= 0.05
+
+
+CONFIG = Path(__file__).parents[2] / "samples" / "configs" / "qwen3-8b.json"
+PHYSICS = Facts(model=geometry(CONFIG), device=find("H200"), sources=("config.json", "H200"))
+PAIR = ("gpu_decode_bf16", "gpu_decode_fp8")
+needs_the_pair = pytest.mark.skipif(
+    not all((Path(ELSEWHERE) / name).exists() for name in PAIR) or not ELSEWHERE,
+    reason="KVSCOPE_CAPTURES names no folder with the two decode captures",
+)
+
+
+def judged(facts: Facts) -> Change:
+    """The pair as two segments of one store, each with what its page says of its KV type."""
+    store, segments = Store(), []
+    for name, dtype in zip(PAIR, ("auto", "fp8"), strict=True):
+        with closing(open_target(str(folder(name) / "pages.jsonl.gz"))) as source:
+            samples = source.poll().samples
+        store.add(samples)
+        segments.append(Segment(name, samples[0].t, samples[-1].t + 1e-6, {"dtype": dtype}))
+    found = change(store, segments[0], segments[1], facts)
+    assert found is not None
+    return found
+
+
+@needs_the_pair
+@pytest.mark.parametrize("facts", [NO_FACTS, PHYSICS], ids=["pages alone", "config and GPU"])
+def test_a_kv_form_that_costs_more_than_it_saves_is_named_so(facts: Facts) -> None:
+    found = judged(facts)
+    assert found.verdict == "form_costs"
+    assert found.kv_bytes == pytest.approx(-0.5, abs=0.01)
+    assert found.measured == pytest.approx(0.126, abs=0.003)
+    assert found.token == pytest.approx(0.15, abs=0.01)
+    assert found.factor is not None
+    assert found.factor[0] > 2.2
+
+
+@needs_the_pair
+def test_physics_leaves_a_band_for_how_often_a_shared_prefix_is_read() -> None:
+    least, most = judged(PHYSICS).expected
+    assert least == pytest.approx(-0.03, abs=0.005)
+    assert most == pytest.approx(-0.45, abs=0.01)
+
+
+@needs_the_pair
+def test_reading_kv_is_the_largest_part_of_a_token_though_the_prefix_is_shared() -> None:
+    start, end = read(PAIR[0]).span or (0.0, 0.0)
+    found = account(read(PAIR[0]), Segment("whole", start, end + 1e-6), PHYSICS)
+    assert found.token_limit == "kv"
+    assert found.bound is not None
+    assert found.bound.weights_s == pytest.approx(3.2e-3, rel=0.03)
+    assert found.bound.kv_s == (pytest.approx(1.6e-3, rel=0.05), pytest.approx(27.4e-3, rel=0.02))
