@@ -108,5 +108,6 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         sub = subparsers.add_parser(
             name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module.configure(sub)
+        if len(names) == 1:
+            module.configure(sub)
     return parser

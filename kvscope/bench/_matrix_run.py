@@ -1,23 +1,31 @@
-"""One case of the matrix: the engine with its fault, measured once a seed and diagnosed as a user would."""
+"""A case of the matrix: the engine with its fault, measured once a seed and diagnosed as a user would; kept, judged
+again, and left unchanged to see what is said then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from kvscope.bench._matrix_plan import Case
 from kvscope.diagnose import diagnose
+from kvscope.errors import UsageError
 from kvscope.experiment import changed, rule_of, settings
 from kvscope.faults import Truth
 from kvscope.finding import Diagnosis, Finding
 from kvscope.laboratory import Laboratory, Length
 from kvscope.playbook_schema import Playbook
+from kvscope.recording.reader import Recording
+from kvscope.recording.recorder import Recorder
 from kvscope.sources import open_target
-from kvscope.sources._base import Description, Mark
+from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.builtin import BuiltinEngine
 from kvscope.store import Segment, Store
+from kvscope.verification import Outcome as Verified
 from kvscope.verification import sure, verify_change
 from probes.catalog import CATALOG
 from probes.sample import Sample
@@ -50,6 +58,12 @@ class Outcome:
     steps: float = 0.0
     seconds: float = 0.0
     trial: Named = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Outcome:
+        """Read one back; KeyError or TypeError when it is none."""
+        lists = ("expected", "named", "folded", "unknown", "untrue")
+        return cls(**{**found, **{key: tuple(found[key]) for key in lists}})
 
     @property
     def said(self) -> str:
@@ -236,3 +250,98 @@ def _named(finding: Finding) -> Named:
 def _unknown(found: Diagnosis) -> tuple[str, ...]:
     doubtful = [f"{one.id}: {one.notes}" for one in found.findings if one.verdict in ("needs_data", "unexplained")]
     return tuple(doubtful)
+
+
+def keep(folder: Path, run: Outcome, seen: Store, description: Description) -> None:
+    """Write what a run was judged by; a recording of the same run from before is replaced.
+
+    UsageError when the folder cannot be written.
+    """
+    path = _path(folder, run)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep {folder}: {error.strerror or error}") from error
+    samples = [
+        Sample(metric, value, t, labels)
+        for metric in seen.metrics()
+        for labels in seen.keys(metric)
+        for t, value in zip(*seen.series(metric, labels), strict=True)
+    ]
+    marks = tuple(Mark(segment.name, segment.start_s, segment.tags) for segment in seen.segments)
+    with closing(Recorder(path, description)) as recorder:
+        recorder.write(Poll(sorted(samples, key=lambda sample: sample.t), marks))
+
+
+def again(folder: Path, run: Outcome, playbooks: Sequence[Playbook]) -> Outcome:
+    """Judge a kept run by these playbooks; SourceError when its recording is not there or not whole.
+
+    What was tried then stays as it was: an experiment cannot be made again.
+    """
+    with closing(Recording(_path(folder, run))) as recording:
+        source, tags = recording.header["source"], recording.header["tags"]
+        seen = Store()
+        for mark in recording.marks:
+            seen.mark(mark)
+        seen.add(recording.samples())
+    named, folded, unknown = judged(seen, playbooks, Description(**source, tags=tags))
+    return replace(run, named=named, folded=folded, unknown=unknown)
+
+
+def _path(folder: Path, run: Outcome) -> Path:
+    return folder / f"{run.label.replace('/', '-')}-{run.seed}.db"
+
+
+STRETCH = Length(steps=60, least_s=1.5, most_s=6.0)
+WARM = Length(steps=40, least_s=1.0, most_s=15.0)
+KEPT = 3
+Judged = tuple[str, Verified]
+
+
+def run_unchanged(
+    case: Case, pairs: int, playbooks: Sequence[Playbook], tell: Callable[[str], None]
+) -> Iterator[tuple[Judged, ...]]:
+    """Return, of each pair of neighbouring stretches, every playbook's answer; the engine is started once.
+
+    Each stretch is held against the next, so that ``pairs`` of them need one stretch more. What the predictions read
+    must have a value: a playbook that measures nothing here is left out.
+    """
+    engine = BuiltinEngine.start(
+        case.faulty, (*case.options, "--threads", "1"), lambda s: tell(f"starting … {s:.0f} s")
+    )
+    try:
+        assert engine.ring is not None
+        assert engine.control is not None
+        with closing(open_target(str(engine.ring))) as source:
+            lab = Laboratory(source, engine.control, tell=tell)
+            lab.settle("warming up", WARM, int(case.faulty.get("load.clients", "0")))
+            for before, after in pairwise(stretches(lab, pairs + 1)):
+                yield tuple(_judged(lab, before, after, playbooks))
+    finally:
+        engine.stop(keep_recorder=False)
+
+
+def stretches(lab: Laboratory, count: int) -> Iterator[Segment]:
+    """Measure so many stretches in a row.
+
+    The store forgets all but the pair judged and the one before it, against which the first of the pair is diagnosed:
+    the last pair then takes as long to judge as the first.
+    """
+    for index in range(count):
+        stretch = lab.stretch(f"unchanged-{index}", STRETCH)
+        lab.store = only(lab.store, lab.store.segments[-KEPT:])
+        yield stretch
+
+
+def _judged(lab: Laboratory, before: Segment, after: Segment, playbooks: Sequence[Playbook]) -> Iterator[Judged]:
+    found = diagnose(lab.store, playbooks, lab.source.describe(), current=before.name, include_silent=True)
+    findings = {finding.id: finding for finding in found.findings}
+    # The open segment has grown since it was measured: read it as it stands now.
+    after = next(one for one in reversed(lab.store.segments) if one.name == after.name)
+    for rule in playbooks:
+        if rule.experiment is None or not rule.experiment.predict:
+            continue
+        verified = verify_change(findings[rule.id], rule, lab.store, before, after)
+        if not all(one.evidence.missing for one in verified.predicted):
+            yield rule.id, verified.outcome

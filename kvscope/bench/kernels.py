@@ -9,16 +9,21 @@ with the bytes it must read and their share of the bandwidth of a plain copy in 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from kvscope.errors import NotEnoughData
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kvscope.bench._load_measures import Measures
-    from kvscope.bench._load_plan import LoadPlan
-    from kvscope.bench.result.result import Result, Table
+from kvscope.amounts import token_count
+from kvscope.bench import _child
+from kvscope.bench.client.http import Address
+from kvscope.bench.client.levels import Level, LoadPlan, run_level
+from kvscope.bench.client.measures import Measures, measures
+from kvscope.bench.client.server import find_server
+from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
+from kvscope.bench.workload.lengths import Band
+from kvscope.errors import NotEnoughData, UsageError, nearest
+from kvscope.progress import Line, waiting
+from kvscope.sources.builtin import BuiltinEngine, split_knobs
 
 LENGTHS, QUICK_LENGTHS = (2048, 16384, 65536), (1024, 4096)
 ALONE, ROUNDS, QUICK_ROUNDS = (2048, 16384), 4, 2
@@ -47,9 +52,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Measure every length with every kernel."""
-    from kvscope.amounts import token_count
-    from kvscope.errors import UsageError
-
     if options.requests < 2 or options.clients < 1 or options.output_tokens < 2:
         raise UsageError("--requests and --output-tokens: expected at least 2; --clients: at least 1")
     lengths: tuple[int, ...] = QUICK_LENGTHS if options.quick else ALONE if options.device else LENGTHS
@@ -59,26 +61,13 @@ def measure(options: argparse.Namespace) -> Result:
 
 
 def _alone(options: argparse.Namespace, lengths: tuple[int, ...]) -> Result:
-    from kvscope.amounts import token_count
-    from kvscope.bench import _kernel_table
-    from kvscope.progress import waiting
-
-    _kernel_table.check_device(options.device)
+    check_device(options.device)
     batches = sorted({token_count(part, "--batches") for part in options.batches.split(",")})
     with waiting("timing the kernels") as tick:
-        return _kernel_table.measure(options.device, lengths, batches, QUICK_ROUNDS if options.quick else ROUNDS, tick)
+        return measure_alone(options.device, lengths, batches, QUICK_ROUNDS if options.quick else ROUNDS, tick)
 
 
 def _measure(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[tuple[int, str], Measures]:
-    import asyncio
-
-    from kvscope.bench._load_measures import measures
-    from kvscope.bench._load_run import run_level
-    from kvscope.bench.client.http import Address
-    from kvscope.bench.client.server import find_server
-    from kvscope.progress import Line, waiting
-    from kvscope.sources.builtin import BuiltinEngine, split_knobs
-
     knobs = {"load.clients": "0", "policy": "combined", "prefix_cache": "off", **split_knobs(options.set)}
     longest = max(lengths) + options.output_tokens
     pool = (options.clients + 1) * longest * 4 // 1024 + 16
@@ -105,9 +94,6 @@ def _measure(options: argparse.Namespace, lengths: tuple[int, ...]) -> dict[tupl
 
 def plan_of(length: int, options: argparse.Namespace) -> LoadPlan:
     """Return the requests of one length, the same for both kernels."""
-    from kvscope.bench._load_plan import Level, LoadPlan
-    from kvscope.bench.workload.lengths import Band
-
     level = Level("closed", float(options.clients))
     band = Band("all", 1.0, length, length + 1)
     out = (options.output_tokens, options.output_tokens)
@@ -116,9 +102,6 @@ def plan_of(length: int, options: argparse.Namespace) -> LoadPlan:
 
 def result_of(found: Mapping[tuple[int, str], Measures], options: argparse.Namespace) -> Result:
     """Put both kernels side by side; a gain below the bar at the longest context is a warning."""
-    from kvscope.bench.result.quantity import Quantity
-    from kvscope.bench.result.result import Plot, Result, Series
-
     lengths = sorted({length for length, _ in found})
     gains = {length: gain_at(found, length) for length in lengths}
     xs = tuple(map(float, lengths))
@@ -150,8 +133,6 @@ def result_of(found: Mapping[tuple[int, str], Measures], options: argparse.Names
 
 
 def _table(found: Mapping[tuple[int, str], Measures], gains: Mapping[int, float]) -> Table:
-    from kvscope.bench.result.result import Cell, Table
-
     rows: list[tuple[Cell, ...]] = [
         (length, way, *(found[length, way].value(name) for name in COLUMNS), gain if way == "block" else None)
         for length, gain in gains.items()
@@ -170,3 +151,64 @@ def gain_at(found: Mapping[tuple[int, str], Measures], length: int) -> float:
     if generic is None or not block:
         raise NotEnoughData(f"{length} tokens: no two tokens of an answer came apart; expected more output tokens")
     return generic / block - 1
+
+
+DEVICES = {"cpu": "engine.kernel_table", "cuda": "engine.kernels._cuda.table"}
+"""By device, the module that measures there."""
+DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
+ALONE_COLUMNS = ("path", "batch", "context", "kept", "form", "ms", "gb_per_s", "share")
+ALONE_UNITS = ("", "", "", "ratio", "", "", "", "ratio")
+
+
+def check_device(name: str) -> None:
+    """UsageError where there is no such table."""
+    if name not in DEVICES:
+        raise UsageError(f"--device {name!r}{nearest(name, DEVICES)}; expected {' or '.join(DEVICES)}")
+
+
+def measure_alone(
+    device: str, contexts: Sequence[int], batches: Sequence[int], rounds: int, tick: Callable[[float], None]
+) -> Result:
+    """Run the engine's measurement and wait for it; UsageError where the engine is not installed, SourceError."""
+    words = ["--rounds", str(rounds), "--contexts", *map(str, contexts), "--batches", *map(str, batches)]
+    return alone_result(_child.found(DEVICES[device], words, tick), device)
+
+
+def alone_result(found: Mapping[str, Any], device: str = "cpu") -> Result:
+    """Put the rows into a table, and say how the kernels compare at each batch and context."""
+    rows = found["rows"]
+    return Result(
+        bench="kernels",
+        title="Decode attention of one layer, by kernel",
+        tags={"engine": "kvscope-engine", "device": device, "workload": f"one layer, {DTYPE[device]}, random pages"},
+        settings={"threads": found["threads"], "copy GB/s": found["copy_gb_per_s"]},
+        quantities=tuple(
+            Quantity(
+                f"{row['path']}_{row['batch']}x{row['context']}_{row['form']}_s", row["ms"] / 1e3, "s", None, "lower"
+            )
+            for row in rows
+        ),
+        tables=(
+            Table(
+                "By kernel",
+                ALONE_COLUMNS,
+                ALONE_UNITS,
+                tuple(tuple(row[name] for name in ALONE_COLUMNS) for row in rows),
+            ),
+        ),
+        says=tuple(_alone_said(rows, size) for size in sorted({(row["batch"], row["context"]) for row in rows})),
+        extra={"rows": rows, "copy_gb_per_s": found["copy_gb_per_s"]},
+    )
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return tuple(row[name] for name in ALONE_COLUMNS)
+
+
+def _alone_said(rows: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> str:
+    ms = {row["path"]: row["ms"] for row in rows if (row["batch"], row["context"]) == size and row["form"] == "hot"}
+    return (
+        f"{size[0]} x {size[1]}: block reads {ms['dense'] / ms['block']:.2f} times as fast as dense and "
+        f"{ms['generic'] / ms['block']:.2f} times as fast as generic; choosing included, "
+        f"{ms['dense'] / ms['select+block']:.2f} times as fast as dense."
+    )

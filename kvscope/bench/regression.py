@@ -10,12 +10,14 @@ than two in a hundred next tokens change. `wrong=scale` and `wrong=last_block` s
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kvscope.bench.result.result import Result, Table
+from kvscope.amounts import token_count
+from kvscope.bench import _child
+from kvscope.bench.accuracy import densities
+from kvscope.bench.result.result import Quantity, Result, Table
+from kvscope.sources.builtin import split_knobs
 
 BAR = 0.02
 """The article's bar: an accuracy loss above two points is too much (§5.2)."""
@@ -43,11 +45,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Run both sides and judge."""
-    from kvscope.amounts import token_count
-    from kvscope.bench import _child
-    from kvscope.bench._accuracy_plan import densities
-    from kvscope.sources.builtin import split_knobs
-
     shared = split_knobs(options.set)
     a, b = ({**shared, **split_knobs(part for part in side.split(",") if part)} for side in (options.a, options.b))
     contexts = [token_count(part, "--context") for part in ("1024" if options.quick else options.context).split(",")]
@@ -64,15 +61,12 @@ def measure(options: argparse.Namespace) -> Result:
         "a": a,
         "b": b,
     }
-    rows = list(_child.told(order, len(contexts)))
+    rows = list(_child.rows(order, len(contexts)))
     return result_of(rows, a, b, options.model)
 
 
 def result_of(rows: Sequence[Mapping[str, Any]], a: Mapping[str, str], b: Mapping[str, str], model: str) -> Result:
     """Judge what was measured; the result says whether B failed."""
-    from kvscope.bench.result.quantity import Quantity
-    from kvscope.bench.result.result import Result
-
     exact = all(a.get(name) == b.get(name) for name in {*a, *b} - {*SAME_WORK})
     faults = list(faults_of(rows, exact))
     checked, steps = sum(row["checked"] for row in rows), sum(row["steps"] for row in rows)
@@ -151,8 +145,6 @@ def _nothing_compared(rows: Sequence[Mapping[str, Any]], exact: bool) -> list[st
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    from kvscope.bench.result.result import Table
-
     quantiles = tuple(rows[0]["differs"])
     columns = ("context", "steps", *quantiles, "beyond rounding", "diverged", "first at", "A right", "B right", "of")
     cells = tuple(

@@ -8,12 +8,12 @@ skips (k), an exact choice at the same k (scores), the later question asked firs
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kvscope.bench.result.result import Result
+from kvscope.bench import _child
+from kvscope.bench.accuracy import counts, words
+from kvscope.bench.result.result import Quantity, Result, Table
 
 TESTS = ("bits", "blocks", "k", "scores", "fresh")
 
@@ -31,22 +31,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Bring every fault about and have it named."""
-    from kvscope.bench import _child
-    from kvscope.bench._accuracy_plan import counts, words
-
     seeds = (0,) if options.quick else counts(options.seed, "--seed", 0)
     faults = list(words(options.faults, "--faults")) if options.faults else []
     order = {"job": "restore", "model": options.model, "threads": options.threads, "task": options.task}
     total = len(seeds) * (len(faults) or len(TESTS))
-    rows = list(_child.told({**order, "seeds": seeds, "faults": faults}, total))
+    rows = list(_child.rows({**order, "seeds": seeds, "faults": faults}, total))
     return result_of(rows, options.model)
 
 
 def result_of(rows: Sequence[Mapping[str, Any]], model: str) -> Result:
     """A row a fault and seed: what was lost, what each test brought back, what it was called."""
-    from kvscope.bench.result.quantity import Quantity
-    from kvscope.bench.result.result import Result, Table
-
     columns = ("fault", "seed", "full", "1st turn", "2nd turn", *TESTS, "named")
     units = ("", "", "ratio", "ratio", "ratio", *("ratio",) * len(TESTS), "")
     cells = tuple(

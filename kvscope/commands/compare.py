@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; exit 0 whatever it says."""
-    from kvscope.bench.result import comparison_report
+    from kvscope.bench.result import comparison
     from kvscope.bench.result.comparison import compare
     from kvscope.commands._options import settings_of
     from kvscope.errors import UsageError, nearest
@@ -48,9 +48,7 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(f"--segments {options.segments!r}: expected A,B")
     a, b = (_side(target, name, settings) for target, name in zip((options.a, options.b), names, strict=True))
     found = compare(a, b, options.within / 100)
-    print(
-        comparison_report.as_json(found) if settings.format == "json" else comparison_report.as_text(found, options.all)
-    )
+    print(comparison.as_json(found) if settings.format == "json" else comparison.as_text(found, options.all))
     return 0
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from kvscope.bench.result.html import STYLE
-from kvscope.bench.result.svg import svg
+from kvscope.bench.result.html import STYLE, svg
 from kvscope.plan.bound import Bound
 from kvscope.plan.plan import Plan
 from kvscope.plan.plot import plots

@@ -11,8 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-from kvscope.bench.client.outcome import Outcome
-from kvscope.bench.client.server import Ask, Server
+from kvscope.bench.client.server import Ask, Outcome, Server
 
 Tell = Callable[[int], None]
 LAG_EVERY_S = 0.05

@@ -7,12 +7,14 @@ for one and a half times the interval.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from kvscope.bench.result.quantity import Quantity
+from kvscope.amounts import amount, change, pair
+from kvscope.bench.result.result import Quantity
 from kvscope.bench.result.side import Side
 
 Verdict = Literal["changed", "same", "unclear"]
@@ -107,3 +109,114 @@ def _verdict(change: float, error: float | None, band: float) -> Verdict:
     if abs(change) + error <= band:
         return "same"
     return "changed" if abs(change) > CLEAR * error else "unclear"
+
+
+HEADINGS: dict[Verdict, str] = {
+    "changed": "Changed",
+    "same": "Did not change",
+    "unclear": "Cannot be told: the interval of the change is too wide",
+}
+
+
+def as_text(found: Comparison, show_all: bool = False) -> str:
+    """Return the comparison in words; without ``show_all`` what no side measured is only counted."""
+    return "\n".join([*_head(found), *_groups(found), *_missing(found, show_all)]).rstrip()
+
+
+def as_json(found: Comparison) -> str:
+    """Return every quantity with its verdict."""
+    report = {
+        "schema": 1,
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "within": found.within,
+        "changes": [_change(one) for one in found.changes],
+        "only_a": list(found.only_a),
+        "only_b": list(found.only_b),
+        "tags": [{"tag": tag, "a": a or None, "b": b or None} for tag, a, b in found.tags],
+        "load_differs": list(found.load_differs),
+        "missing": {name: reason for name, reason in found.b.missing.items() if name in found.a.missing},
+    }
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _head(found: Comparison) -> Iterator[str]:
+    for letter, side in (("A", found.a), ("B", found.b)):
+        rest = f"; not looked at: {', '.join(side.others)}" if side.others else ""
+        yield f"{letter}  {side.target}, {side.segment}{rest}"
+    for tag, a, b in found.tags:
+        yield f"   {tag}: {a or 'not said'} → {b or 'not said'}"
+    if found.load_differs:
+        yield f"!  {' and '.join(found.load_differs)} differ: what changed may come from there, not from the engine"
+    if found.a.once or found.b.once:
+        sides = " and ".join(letter for letter, side in (("A", found.a), ("B", found.b)) if side.once)
+        yield (
+            f"!  {sides} ran once: what the machine did between two runs counts as a change here; "
+            "--repeat 3 on both sides tells it apart"
+        )
+    yield ""
+
+
+def _groups(found: Comparison) -> Iterator[str]:
+    width = max((len(one.name) for one in found.changes), default=0)
+    for verdict, heading in HEADINGS.items():
+        lines = found.of(verdict)
+        band = f" (within ±{found.within:.0%}; shares ±{100 * min(found.within, POINTS):g} points)"
+        yield f"{heading}{band if verdict == 'same' else ''}: {len(lines)}"
+        for one in lines:
+            yield f"  {one.name:<{width}}  {_numbers(one)}"
+        yield ""
+    yield f"changed: by {CLEAR} times its interval of about 95 % or more, so that many lines cannot do it by chance"
+
+
+def _numbers(one: Change) -> str:
+    numbers = pair(one.before.value, one.after.value, one.unit, one.after.error)
+    if math.isinf(one.change):
+        return f"{numbers}  from nothing"
+    size = change(one.change, None if one.error is None or math.isinf(one.error) else one.error, points=one.points)
+    word = {True: "  better", False: "  worse", None: ""}[one.good]
+    once = "  measured once: repeat it to know the noise" if one.error is None else ""
+    return f"{numbers}  {size}{word}{once}"
+
+
+def _missing(found: Comparison, show_all: bool) -> Iterator[str]:
+    for letter, names, side in (("A", found.only_a, found.b), ("B", found.only_b, found.a)):
+        if names:
+            yield f"Only {letter} has: {len(names)}"
+            yield from (f"  {name}  {side.missing.get(name, '')}".rstrip() for name in names)
+    nobody = sorted(set(found.a.missing) & set(found.b.missing))
+    if nobody and show_all:
+        yield f"Neither has: {len(nobody)}"
+        yield from (f"  {name}  {found.b.missing[name]}" for name in nobody)
+    elif nobody:
+        yield f"Neither has {len(nobody)} more signals (--all lists them)"
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "target": side.target,
+        "segment": side.segment,
+        "tags": dict(side.tags),
+        "other_segments": list(side.others),
+    }
+
+
+def _change(one: Change) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "unit": one.unit,
+        "verdict": one.verdict,
+        "before": one.before.value,
+        "before_error": _finite(one.before.error),
+        "after": one.after.value,
+        "after_error": _finite(one.after.error),
+        "change": _finite(one.change),
+        "change_error": _finite(one.error),
+        "change_in": "points" if one.points else "relative",
+        "good": one.good,
+        "says": amount(one.after.value, one.unit, one.after.error),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

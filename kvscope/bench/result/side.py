@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvscope.bench.result.quantity import Quantity
+from kvscope import signals
+from kvscope.bench.result.result import Quantity
 from kvscope.errors import UsageError, nearest
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Segment, Store
@@ -64,8 +65,6 @@ def of_store(store: Store, target: str, tags: Mapping[str, str], segment: str | 
 
 
 def _signals(store: Store, segment: Segment) -> tuple[dict[str, Quantity], dict[str, str]]:
-    from kvscope import signals
-
     found, missing = {}, {}
     compute: Callable[[str], Reading | Missing] = lambda name: signals.compute(name, store, segment)  # noqa: E731
     for name in signals.names():

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from kvscope.bench import _child, accuracy
-from kvscope.bench._accuracy_log import AccuracyLog
-from kvscope.bench._accuracy_plan import axes_of, cells, densities
-from kvscope.bench._accuracy_result import make
-from kvscope.bench._accuracy_rows import front
+from kvscope.bench._accuracy_table import front, make
+from kvscope.bench._log import Log
+from kvscope.bench.accuracy import axes_of, cells, densities
 from kvscope.bench.result import html, text
 from kvscope.bench.result.result import as_json
 from kvscope.cli import run
@@ -95,7 +94,7 @@ def test_the_same_table_is_drawn_for_terminals_and_browsers() -> None:
 def test_an_interrupted_table_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def rows(order: dict[str, Any], says: object) -> Iterator[dict[str, Any]]:
+    def rows(order: dict[str, Any], *_: object) -> Iterator[dict[str, Any]]:
         asked.append(len(order["cells"]))
         yield from (measured(cell) for cell in order["cells"][:2])
 
@@ -108,9 +107,9 @@ def test_an_interrupted_table_goes_on_where_it_stopped(tmp_path: Path, monkeypat
 
 def test_a_line_that_a_kill_cut_off_is_measured_again(tmp_path: Path) -> None:
     path, cell = tmp_path / "rows.jsonl", planned("--quick")[0]
-    AccuracyLog(path, "shipped").add(measured(cell))
+    Log(path, {}).add(measured(cell), cell)
     path.write_text(path.read_text()[:-20])
-    assert AccuracyLog(path, "shipped").get(cell) is None
+    assert Log(path, {}).get(cell) is None
 
 
 @pytest.mark.parametrize("wrong", ["0", "2", "1/x", "1/0"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.bench._paging import WASTE_LIMIT, Costs, balance, paged, paged_with_tails, recommended
+from kvscope.bench.blocks import WASTE_LIMIT, Costs, balance, paged, paged_with_tails, recommended
 from kvscope.cli import run
 
 PLAIN = Costs(entry_bytes=100.0, block_bytes=0.0)

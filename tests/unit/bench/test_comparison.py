@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.bench.result.comparison import Change, compare
-from kvscope.bench.result.quantity import Quantity
+from kvscope.bench.result.result import Quantity
 from kvscope.bench.result.side import Side
 from kvscope.cli import run
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.bench import _curve_result
-from kvscope.bench._curve_admission import Admitted
-from kvscope.bench._curve_fit import LEAST_MARGIN, Fit, Point, fit, margin_of
-from kvscope.bench._curve_log import CurveLog
-from kvscope.bench._curve_meter import Held, Others, _after_old
-from kvscope.bench.curve import points_of, with_margin
+from kvscope.bench import curve
+from kvscope.bench._curve_measure import Admitted, Held, Others, _after_old
+from kvscope.bench.curve import LEAST_MARGIN, Fit, Point, fit, margin_of, points_of, with_margin
 from kvscope.bench.result.result import as_json
 from kvscope.bench.result.text import render
 from kvscope.cli import run
@@ -81,7 +78,7 @@ def test_the_result_names_the_estimate_that_promised_too_little() -> None:
         Admitted("curve", 9.0, 12.0, 0.0, 0, 200.0, 0.15),
         Admitted("quarter", 14.0, 16.0, 0.2, 0, 150.0),
     ]
-    found = _curve_result.make(dense, packed, measured, fit(measured), admitted, {"model": "m"}, {})
+    found = curve.result_of(dense, packed, measured, fit(measured), admitted, {"model": "m"}, {})
     assert found.warns[0].startswith("quarter, margin 0%: 20.0%")
     assert "3.0 times as many requests" in " ".join(found.says)
     assert json.loads(as_json(found))["curve"] == [[0, 0.6], [1000, 0.3]]
@@ -112,18 +109,18 @@ def test_what_a_prefix_cache_keeps_of_others_is_taken_off() -> None:
 
 def test_an_interrupted_curve_goes_on(tmp_path: Path) -> None:
     held, ran = Held(48, 1.0, 2.0, "B", (0.5, 0.5)), Admitted("static", 3.0, 4.0, 0.0, 0, 200.0)
-    log = CurveLog(tmp_path / "log", {"lengths": [48]})
-    log.add_held("compressed, ", 48, 1, held)
-    log.add_admitted({"admission": "static"}, ran)
-    again = CurveLog(tmp_path / "log", {"lengths": [48]})
-    assert again.held("compressed, ", 48, 1) == held
-    assert again.held("compressed, ", 48, 0) is None
-    assert again.admitted("static", {"admission": "static"}) == ran
-    assert again.admitted("static", {"admission": "curve"}) is None
+    log = curve.log_of(str(tmp_path / "log"), {"lengths": [48]})
+    log.add(held, "compressed, ", 48, 1)
+    log.add(ran, "static", {"admission": "static"})
+    again = curve.log_of(str(tmp_path / "log"), {"lengths": [48]})
+    assert again.get("compressed, ", 48, 1) == held
+    assert again.get("compressed, ", 48, 0) is None
+    assert again.get("static", {"admission": "static"}) == ran
+    assert again.get("static", {"admission": "curve"}) is None
 
 
 def test_the_flags_of_other_engines_come_from_the_pool_and_the_mix() -> None:
-    says = list(_curve_result.flags_near(fit(points([(256, 1.0), (4096, 1.0)])), 4096, 65536.0))
+    says = list(curve.flags_near(fit(points([(256, 1.0), (4096, 1.0)])), 4096, 65536.0))
     assert "vLLM --max-num-seqs" in says[1]
     assert "SGLang --max-running-requests" in says[1]
-    assert "are the pool's tokens / that" in list(_curve_result.flags_near(fit(points([(256, 1.0)])), 4096, None))[1]
+    assert "are the pool's tokens / that" in list(curve.flags_near(fit(points([(256, 1.0)])), 4096, None))[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvscope import faults
-from kvscope.bench import _matrix_keep, _matrix_log, _matrix_plan, _matrix_result, _matrix_run, _matrix_unchanged
+from kvscope.bench import _matrix_plan, _matrix_run, diagnosis
 from kvscope.bench._matrix_run import Outcome, judged
 from kvscope.bench.result import html, result
 from kvscope.cli import run
@@ -93,11 +93,12 @@ def test_seeds_named_by_first_and_last_go_on_where_the_log_of_others_ends(
 
 def test_what_was_finished_is_read_back_and_half_a_line_is_not(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
+    log = diagnosis.log_of(str(path))
     for one in RUNS:
-        _matrix_log.add(path, one)
+        log.add(one, one.label, one.seed)
     with path.open("a") as file:
         file.write('{"kind": "faults", "lab')
-    assert list(_matrix_log.read([path]).values()) == RUNS
+    assert diagnosis.log_of(str(path)).parts() == RUNS
 
 
 def test_a_kept_run_is_judged_again_as_it_was(tmp_path: Path) -> None:
@@ -109,18 +110,18 @@ def test_a_kept_run_is_judged_again_as_it_was(tmp_path: Path) -> None:
     named, folded, unknown = judged(seen, books, source.describe())
     assert named, "nothing to hold the second judgement against"
     run = replace(RUNS[0], named=named, folded=folded, unknown=unknown)
-    _matrix_keep.keep(tmp_path / "kept", run, seen, source.describe())
-    assert _matrix_keep.again(tmp_path / "kept", run, books) == run
-    assert not _matrix_keep.again(tmp_path / "kept", run, ()).named
+    _matrix_run.keep(tmp_path / "kept", run, seen, source.describe())
+    assert _matrix_run.again(tmp_path / "kept", run, books) == run
+    assert not _matrix_run.again(tmp_path / "kept", run, ()).named
 
 
 def test_a_run_that_was_not_kept_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"static_reservation-clear-0\.db"):
-        _matrix_keep.again(tmp_path, RUNS[0], ())
+        _matrix_run.again(tmp_path, RUNS[0], ())
 
 
 def test_right_causes_abstentions_wrong_ones_and_alarms_are_counted() -> None:
-    found = _matrix_result.make(RUNS, {})
+    found = diagnosis.result_of(RUNS, {})
     values = {one.name: one.value for one in found.quantities}
     assert values["top1_clear"] == values["abstained_clear"] == 0.5
     assert (values["wrong_mild"], values["false_alarms"]) == (1.0, 0.5)
@@ -137,7 +138,7 @@ def test_what_was_there_before_the_fault_is_no_answer() -> None:
 
 
 def test_a_fault_that_did_not_come_about_is_left_out_and_told() -> None:
-    found = _matrix_result.make([RUNS[0], replace(RUNS[1], untrue=("sched.waiting >= 1",))], {})
+    found = diagnosis.result_of([RUNS[0], replace(RUNS[1], untrue=("sched.waiting >= 1",))], {})
     assert {one.name: one.value for one in found.quantities}["top1_clear"] == 1.0
     assert "Left out, as the engine's counters do not show the fault: 1 (0 of them named)." in found.says
 
@@ -146,13 +147,13 @@ def test_gains_are_counted_where_the_change_was_confirmed() -> None:
     trial = {"finding": "x", "outcome": "confirmed", "expected": 1.5, "bound": 2.0, "measured": 1.6, "error": 0.1}
     far = {**trial, "measured": 2.5}
     runs = [Outcome("faults", "a/clear", seed, ("a",), (), trial=one) for seed, one in enumerate((trial, far))]
-    values = {one.name: one.value for one in _matrix_result.make(runs, {}).quantities}
+    values = {one.name: one.value for one in diagnosis.result_of(runs, {}).quantities}
     assert (values["gain_foretold"], values["gain_above_bound"]) == (0.5, 0.5)
 
 
 def test_logs_are_judged_together_without_an_engine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for index, one in enumerate(RUNS):
-        _matrix_log.add(tmp_path / f"{index}.jsonl", one)
+        diagnosis.log_of(str(tmp_path / f"{index}.jsonl")).add(one, one.label, one.seed)
     logs = [str(path) for path in sorted(tmp_path.glob("*.jsonl"))]
     assert run(["bench", "diagnosis", "--merge", *logs, "-o", str(tmp_path / "found.html")]) == 0
     assert "Confusion matrix" in capsys.readouterr().out
@@ -195,7 +196,7 @@ def test_unchanged_stretches_are_judged_on_as_much_at_the_end_as_at_the_beginnin
     lab = Laboratory(engine, engine, clock=lambda: engine.now, sleep=engine.sleep)
     engine.now = 10.0
     names, sizes = [], []
-    for stretch in _matrix_unchanged.stretches(lab, 9):
+    for stretch in _matrix_run.stretches(lab, 9):
         names.append([segment.name for segment in lab.store.segments])
         sizes.append(len(lab.store.series("batch.steps")[0]))
         assert stretch.end_s - stretch.start_s > 1

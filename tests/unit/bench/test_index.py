@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.bench._index_result import Share, make, share_of
+from kvscope.bench.index import Share, result_of, share_of
 from kvscope.cli import run
 from kvscope.errors import NotEnoughData
 from kvscope.store import Store
@@ -26,13 +26,13 @@ def share(index: float, gather: float | None) -> Share:
 
 
 def test_more_than_three_tenths_is_a_warning() -> None:
-    found = make(ROWS, [share(0.1, 0.25), share(0.1, None)], {}, {})
+    found = result_of(ROWS, [share(0.1, 0.25), share(0.1, None)], {}, {})
     assert len(found.warns) == 1
     assert "generic kernels at 4096 tokens: index and gather take 35% of decode" in found.warns[0]
 
 
 def test_the_order_of_blocks_is_told_apart() -> None:
-    found = make(ROWS, [share(0.1, 0.1)], {}, {})
+    found = result_of(ROWS, [share(0.1, 0.1)], {}, {})
     assert found.says[0].startswith("generic, 4096 tokens: random order takes 1.50 times the order of memory")
     assert {q.name: q.value for q in found.quantities}["generic_random_4096.gather_s"] == pytest.approx(0.004)
 

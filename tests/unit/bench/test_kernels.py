@@ -7,10 +7,9 @@ import json
 
 import pytest
 
-from kvscope.bench._load_measures import Measures, measures
-from kvscope.bench._load_plan import Level
-from kvscope.bench._load_run import LevelRun
-from kvscope.bench.client.outcome import Outcome
+from kvscope.bench.client.levels import Level, LevelRun
+from kvscope.bench.client.measures import Measures, measures
+from kvscope.bench.client.server import Outcome
 from kvscope.bench.kernels import plan_of, result_of
 from kvscope.cli import run
 from kvscope.errors import NotEnoughData

@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from kvscope.bench._load_measures import error_of_quantile, measure_run, measures, parse_slo
-from kvscope.bench._load_plan import Level, LoadPlan
-from kvscope.bench._load_run import LevelRun
 from kvscope.bench.client.drive import poisson
 from kvscope.bench.client.http import address_of
-from kvscope.bench.client.outcome import Outcome
-from kvscope.bench.client.server import Ask, find_server, token_times
+from kvscope.bench.client.levels import Level, LevelRun, LoadPlan
+from kvscope.bench.client.measures import error_of_quantile, measure_run, measures, parse_slo
+from kvscope.bench.client.server import Ask, Outcome, find_server, token_times
 from kvscope.bench.workload import lengths
 from kvscope.cli import run
 from kvscope.errors import SourceError, UsageError

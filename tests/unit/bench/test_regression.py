@@ -70,7 +70,7 @@ def test_one_kernel_on_both_sides_is_no_comparison_and_what_would_be_one_is_name
 
 @pytest.mark.parametrize(("beyond", "code"), [(0, 0), (5, 1)])
 def test_the_command_ends_in_what_was_found(beyond: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rows(order: dict[str, Any], says: object) -> Iterator[dict[str, Any]]:
+    def rows(order: dict[str, Any], *_: object) -> Iterator[dict[str, Any]]:
         yield row(beyond=beyond)
 
     monkeypatch.setattr(_child, "rows", rows)

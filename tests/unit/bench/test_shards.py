@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from kvscope.bench import shards
-from kvscope.bench._shards_log import ShardsLog
-from kvscope.bench._shards_plan import ShardsPlan, Task, groups, plan_of
-from kvscope.bench._shards_result import make, pays_from
 from kvscope.bench.result.result import as_json
+from kvscope.bench.shards import Finished, ShardsPlan, Task, groups, pays_from, plan_of, result_of
 from kvscope.errors import UsageError
 
 
@@ -33,12 +31,12 @@ def found(step_s: float, *, ranks: int = 2, choice: float = 1.05) -> dict[str, A
     }  # fmt: skip
 
 
-def measured(plan: ShardsPlan, **steps: dict[int, float]) -> ShardsLog:
+def measured(plan: ShardsPlan, **steps: dict[int, float]) -> Finished:
     """Step times by way and context; balance cells alike."""
-    log = ShardsLog(None)
+    log = Finished(None, {})
     for task in plan.tasks:
         way = "alone" if task.ranks == 1 else str(task.cell["partition"])
-        log.add(task, found(steps.get(way, {}).get(task.cell["context_tokens"], 1.0), ranks=task.ranks))
+        log.add(found(steps.get(way, {}).get(task.cell["context_tokens"], 1.0), ranks=task.ranks), task.key)
     return log
 
 
@@ -74,13 +72,13 @@ def test_a_wrong_option_says_what_was_expected(words: tuple[str, ...], says: str
 
 def test_a_log_gives_back_finished_cells_and_passes_over_a_line_cut_off(tmp_path: Path) -> None:
     path, plan = tmp_path / "log.jsonl", planned("--ranks", "2", "--sizes", "1x1K", "--no-balance")
-    log = ShardsLog(path)
-    log.add(plan.tasks[0], {"step_s": 1.0})
+    log = Finished(path, {})
+    log.add({"step_s": 1.0}, plan.tasks[0].key)
     with path.open("a") as file:
         file.write('{"ranks": 2, "device": "cpu", "ce')
-    again = ShardsLog(path)
-    assert again.get(plan.tasks[0]) == {"step_s": 1.0}
-    assert again.get(plan.tasks[1]) is None
+    again = Finished(path, {})
+    assert again.get(plan.tasks[0].key) == {"step_s": 1.0}
+    assert again.get(plan.tasks[1].key) is None
     assert len(again) == 1
 
 
@@ -107,10 +105,10 @@ def test_the_result_has_the_tables_the_targets_missed_and_every_cell() -> None:
     plan = planned("--ranks", "2", "--sizes", "1x1K,1x4K")
     log = measured(plan)
     uneven = next(t for t in plan.tasks if t.is_(pages=False, partition="round_robin", keys="random"))
-    log.add(uneven, found(1.0, choice=1.2))
+    log.add(found(1.0, choice=1.2), uneven.key)
     refused = next(t for t in plan.tasks if t.ranks == 2 and t.is_(partition="by_layer", context_tokens=1024))
-    log.add(refused, {"error": "by_layer: too few"})
-    result = make(plan, log)
+    log.add({"error": "by_layer: too few"}, refused.key)
+    result = result_of(plan, log)
     assert [table.title.split(":")[0].split(",")[0] for table in result.tables] == [
         "Step time", "From which context on one request is faster", "Selected blocks", "Pages held",
     ]  # fmt: skip

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.bench import _tune_result, _tune_run
-from kvscope.bench._row_log import RowLog
-from kvscope.bench._tune_front import Cell, tune
-from kvscope.bench._tune_grid import Grid, Setting, grid_of
+from kvscope.bench import tune as tuning
+from kvscope.bench._log import Log
+from kvscope.bench.tune import Grid, Setting, Tried, grid_of, tune
 from kvscope.cli import run
 from kvscope.errors import UsageError
 
 GRID = Grid((32,), {"kept_share": ("0.125", "0.25")})
 
 
-def cell(share: str, size: float, token_s: float, right: float = 1000.0) -> Cell:
-    return Cell(Setting(32, (("kept_share", share),) if share else ()), size, token_s, right, 1000.0)
+def cell(share: str, size: float, token_s: float, right: float = 1000.0) -> Tried:
+    return Tried(Setting(32, (("kept_share", share),) if share else ()), size, token_s, right, 1000.0)
 
 
 FULL, QUICK, SMALL, WRONG = (
@@ -48,14 +47,14 @@ def test_the_front_is_what_nothing_beats_at_once() -> None:
 
 
 def test_the_proposal_names_its_price_and_its_doubt() -> None:
-    found = _tune_result.make(tune([FULL, QUICK], 0.001, "balanced"), 0.001, {}, {})
+    found = tuning.result_of(tune([FULL, QUICK], 0.001, "balanced"), 0.001, {}, {})
     assert "Proposed: --block-tokens 32 --set policy=combined --set kernels=block --set kept_share=0.5" in found.says
     assert found.says[-1].startswith("Its price: 0.50 of the bytes, 2.00 times the speed of decode, +0.00")
     assert "do not tell 0.1 points for sure" in found.warns[0]
 
 
 def test_where_nothing_passes_the_nearest_is_named() -> None:
-    found = _tune_result.make(tune([FULL, WRONG], 0.01, "balanced"), 0.01, {}, {})
+    found = tuning.result_of(tune([FULL, WRONG], 0.01, "balanced"), 0.01, {}, {})
     assert found.says[-1].startswith("No setting loses at most 1 points of the right tokens; the nearest is")
     assert found.says[-1].endswith("blocks of 32, kept_share=0.1 with 90.00%.")
 
@@ -69,19 +68,19 @@ def test_the_grid_holds_the_full_cache_of_every_block_size() -> None:
 
 
 def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = RowLog(tmp_path / "log", {"steps": 20})
-    log.add(FULL.as_json())
+    log = Log(tmp_path / "log", {"steps": 20}, Tried.as_json, Tried.from_json)
+    log.add(FULL, FULL.setting.key)
     (tmp_path / "log").write_text((tmp_path / "log").read_text() + '{"block_tokens": 3')
-    again = RowLog(tmp_path / "log", {"steps": 20})
-    done = {one.setting.key: one for one in map(Cell.from_json, again.rows)}
-    assert done == {FULL.setting.key: FULL}
+    again = Log(tmp_path / "log", {"steps": 20}, Tried.as_json, Tried.from_json)
+    assert again.parts() == [FULL]
+    done = {one.setting.key for one in again.parts()}
     asked: list[Setting] = []
-    monkeypatch.setattr(_tune_run, "_of_block", lambda block, left, work, tell: asked.extend(left) or iter(()))
-    work = _tune_run.Work(1024, 20, 1, {})
-    assert list(_tune_run.cells(GRID, work, done, lambda _: None)) == []
+    monkeypatch.setattr(tuning, "_of_block", lambda block, left, work, tell: asked.extend(left) or iter(()))
+    work = tuning.Work(1024, 20, 1, {})
+    assert list(tuning.cells(GRID, work, done, lambda _: None)) == []
     assert [one.knobs for one in asked] == [(("kept_share", "0.125"),), (("kept_share", "0.25"),)]
     with pytest.raises(UsageError, match="was written with steps 20, now it is 30"):
-        RowLog(tmp_path / "log", {"steps": 30})
+        Log(tmp_path / "log", {"steps": 30})
 
 
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,4 +90,4 @@ def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_cell_is_the_same_after_json() -> None:
-    assert Cell.from_json(json.loads(json.dumps(SMALL.as_json()))) == SMALL
+    assert Tried.from_json(json.loads(json.dumps(SMALL.as_json()))) == SMALL

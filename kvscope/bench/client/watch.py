@@ -7,8 +7,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kvscope import signals
 from kvscope.errors import KvscopeError
 from kvscope.signals.reading import Missing, Reading
+from kvscope.sources import open_target
 from kvscope.sources._base import Mark, Source
 from kvscope.store import Store
 
@@ -50,8 +52,6 @@ class Watch:
 
     def readings(self, key: str) -> dict[str, Reading | Missing]:
         """Return what the server said of a level; empty when nobody watched it."""
-        from kvscope import signals
-
         with self._lock:
             if key not in {segment.name for segment in self._store.segments}:
                 return {}
@@ -100,7 +100,6 @@ def open_watch(target: str | None) -> Watch:
     """Watch a target if it can be read; when not, say why and load it all the same."""
     if target is None:
         return Watch(None, "not watched")
-    from kvscope.sources import open_target
 
     try:
         return Watch(open_target(target, machine=True))

@@ -1,4 +1,4 @@
-"""What probes cost: `python -m tests.bench.bench_probes [--steps N]`.
+"""What probes cost: `python -m engine.probe_cost [--steps N]` prints its figures as one JSON object.
 
 One process, one load (the shipped model, compressed, block kernels: the shortest steps, so the largest share), the
 flight recorder on for one decode step and off for the next. Throughput on / off compares the median step without with
@@ -11,6 +11,7 @@ passing it takes.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import statistics
@@ -42,8 +43,8 @@ CLOCKS_PER_STEP = 10
 
 
 def main() -> int:
-    """Print the figures; exit code 1 when probes cost more than two per cent."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the ratio, its interval and pairs, and seconds: of a step, of a row, of probes that are off."""
+    parser = argparse.ArgumentParser(prog="python -m engine.probe_cost", description=__doc__)
     parser.add_argument("--steps", type=int, default=3000)
     options = parser.parse_args()
     torch.set_num_threads(2)
@@ -55,13 +56,21 @@ def main() -> int:
     instruments = TimedInstruments(config.layers)
     _pairs(engine, load, instruments, 150)
     pairs = _pairs(engine, load, instruments, options.steps // 2)
-    ratio = _ratio(pairs)
     draws = sorted(_ratio(random.choices(pairs, k=len(pairs))) for _ in range(300))
-    print(f"throughput with probes on / off: {ratio:.4f} (95 % interval {draws[7]:.4f} to {draws[292]:.4f})")
-    print(f"  from {len(pairs)} pairs of decode steps, {1000 * statistics.median(off for _, off in pairs):.2f} ms each")
-    print(_row_cost(instruments.seconds))
-    print(_off_cost(config.layers, statistics.median(off for _, off in pairs)))
-    return int(ratio < 0.98)
+    # A row that another process interrupts takes milliseconds: the slowest hundredth says nothing about rows.
+    rows = sorted(instruments.seconds)[: len(instruments.seconds) * 99 // 100]
+    found = {
+        "ratio": _ratio(pairs),
+        "low": draws[7],
+        "high": draws[292],
+        "pairs": len(pairs),
+        "step_s": statistics.median(off for _, off in pairs),
+        "row_s": statistics.median(rows),
+        "row_mean_s": statistics.mean(rows),
+        "off_s": _off_s(config.layers),
+    }
+    json.dump(found, sys.stdout)
+    return 0
 
 
 class TimedInstruments(Instruments):
@@ -81,13 +90,6 @@ class TimedInstruments(Instruments):
 def _ratio(pairs: list[tuple[float, float]]) -> float:
     off = statistics.median(off for _, off in pairs)
     return off / (off + statistics.median(on - off for on, off in pairs))
-
-
-def _row_cost(seconds: list[float]) -> str:
-    # A row that another process interrupts takes milliseconds: the slowest hundredth says nothing about rows.
-    kept = sorted(seconds)[: len(seconds) * 99 // 100]
-    middle, mean = 1e6 * statistics.median(kept), 1e6 * statistics.mean(kept)
-    return f"  of which a row: {middle:.0f} µs (median), {mean:.0f} µs (mean)"
 
 
 def _pairs(engine: Engine, load: RecallLoad, instruments: Instruments, count: int) -> list[tuple[float, float]]:
@@ -112,17 +114,13 @@ def _step(engine: Engine, load: RecallLoad, probe: Instruments | None) -> float 
     return took if full and not ended else None
 
 
-def _off_cost(layers: int, step_s: float) -> str:
+def _off_s(layers: int) -> float:
+    """Seconds a step takes for probe points that are off: guards passed and timestamps taken, each times its cost."""
     count = 1_000_000
     bare = min(timeit.repeat("pass", number=count, repeat=5))
-    guard_ns = (min(timeit.repeat("if x is not None: pass", "x = None", number=count, repeat=5)) - bare) / count * 1e9
-    clock_ns = min(timeit.repeat("c()", "from time import perf_counter as c", number=count, repeat=5)) / count * 1e9
-    guards = GUARDS_PER_LAYER * layers + GUARDS_PER_STEP
-    total_us = (guards * guard_ns + CLOCKS_PER_STEP * clock_ns) / 1000
-    return (
-        f"off: {guards} guards × {guard_ns:.1f} ns + {CLOCKS_PER_STEP} timestamps × {clock_ns:.0f} ns = "
-        f"{total_us:.2f} µs a step, {100 * total_us / 1e6 / step_s:.4f} % of {1000 * step_s:.1f} ms"
-    )
+    guard_s = (min(timeit.repeat("if x is not None: pass", "x = None", number=count, repeat=5)) - bare) / count
+    clock_s = min(timeit.repeat("c()", "from time import perf_counter as c", number=count, repeat=5)) / count
+    return (GUARDS_PER_LAYER * layers + GUARDS_PER_STEP) * guard_s + CLOCKS_PER_STEP * clock_s
 
 
 if __name__ == "__main__":

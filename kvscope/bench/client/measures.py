@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvscope.bench._load_run import LevelRun
-from kvscope.bench.client.outcome import Outcome
-from kvscope.bench.result.quantity import Better, Quantity
+from kvscope.bench.client.levels import LevelRun
+from kvscope.bench.client.server import Outcome
+from kvscope.bench.result.result import Better, Quantity
 from kvscope.errors import UsageError, nearest
 from kvscope.signals.batches import BATCHES, mean_and_error, quantile, quantile_error
 
