@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvscope import kv_types
 from kvscope.errors import UsageError, nearest
 from kvscope.plan import defaults
 from probes import border
@@ -27,7 +28,7 @@ DECIDES = re.compile(
 """Keys that can change what a layer keeps."""
 HARMLESS = re.compile(
     r"vision|audio|image|video|rope|dropout|_bias$|init|norm|kv_cache_scheme|kv_transfer|head_dim_scale|q_lora_rank|"
-    r"window_attn_skip|mup|freeze|moe|lm_head|hidden_act|proj|_dt_|chunk_size|mlp_only|_rms"
+    r"window_attn_skip|mup|freeze|moe|lm_head|hidden_act|proj|_dt_|chunk_size|mlp_|_rms|use_mamba"
 )
 OF_ALL = ("num_attention_heads", "num_key_value_heads", "head_dim")
 """Keys every family knows, though one whose layers are all recurrent may not read them."""
@@ -55,7 +56,11 @@ class ModelConfig:
 
     @property
     def layers(self) -> int:
-        return self.whole("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+        keys = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_transformer_layers")
+        words = self.values.get("layers_block_type")
+        if isinstance(words, list) and words and not any(self.has(key) for key in keys):
+            return len(words)
+        return self.whole(*keys)
 
     def has(self, key: str) -> bool:
         """Whether a key is there with a value (null is as good as absent); counts as read."""
@@ -72,6 +77,16 @@ class ModelConfig:
         if value is not None and not isinstance(value, bool):
             raise UsageError(f"{self.where}: {key} is {value!r}, expected true or false")
         return bool(value)
+
+    def number_type(self, key: str) -> str | None:
+        """Return the name of a number type, None where none is said; UsageError for one that nobody knows."""
+        value = self.get(key)
+        if value is None:
+            return None
+        found = kv_types.find(value) if isinstance(value, str) else None
+        if found is None:
+            raise self.refuse(key, "the name of a number type, as float32")
+        return found.name
 
     def whole(self, *keys: str, least: int = 1) -> int:
         """Return the first of ``keys`` there is, a whole number; UsageError names what was expected."""
@@ -132,6 +147,8 @@ class ModelConfig:
         return UsageError(f"{self.where}: model type {self.model_type!r}: {key} is {value!r:.80}; expected {expected}")
 
     def _default(self, key: str) -> Any:
+        if key in self.values:
+            return None
         value = defaults.of(self.model_type, key)
         if value is not None and value != 0 and value is not False:
             self.assume(f"{key} is not in the config: {value}, the default of {self.model_type} ({defaults.SOURCE})")
@@ -159,7 +176,19 @@ def read_config(source: Path | Mapping[str, Any]) -> ModelConfig:
         raise UsageError(f"{path}: {str(error)[:200]}; expected a Hugging Face config.json") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected a JSON object, got {type(values).__name__}")
-    return _text_part(values, str(path))
+    return _text_part(_with_quantisation(values, path), str(path))
+
+
+def _with_quantisation(values: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Add what ModelOpt writes beside a config: ``hf_quant_config.json``."""
+    beside = path.with_name("hf_quant_config.json")
+    if path.name != "config.json" or "quantization_config" in values or not beside.is_file():
+        return values
+    try:
+        found = json.loads(beside.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return values
+    return {**values, "quantization_config": found} if isinstance(found, dict) else values
 
 
 def _text_part(values: Mapping[str, Any], where: str) -> ModelConfig:

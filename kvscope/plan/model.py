@@ -24,7 +24,7 @@ from typing import Any
 
 from kvscope.plan import families, kinds
 from kvscope.plan.config import ModelConfig, read_config
-from kvscope.plan.forms import KvForms, get, index_row_bytes
+from kvscope.plan.forms import KvForms, get
 from kvscope.plan.layer import AUTO, Layer, StatePart, share
 from kvscope.plan.stored import checkpoint_dtype, compute_dtype
 from kvscope.plan.weights import Weights, weigh
@@ -103,7 +103,7 @@ class Geometry:
         for layer in self.counted(drafts):
             rows = kinds.rows(layer, context)
             kv += rows.read * kinds.row_bytes(layer, forms, tp)
-            index += rows.index * index_row_bytes(forms.index, layer.index) if layer.index else 0
+            index += rows.index * kinds.index_bytes(layer, forms)
         return StepRead(kv, index, self.state_bytes(tp, drafts))
 
     def attention_flops(self, context: int, drafts: bool = False) -> int:
@@ -133,7 +133,7 @@ def geometry(source: Path | str | Mapping[str, Any] | ModelConfig) -> Geometry:
 def held(layer: Layer, context: int, forms: KvForms, tp: int, dtype: str) -> Held:
     """Bytes one layer keeps of a request on one rank."""
     rows, row = kinds.rows(layer, context), kinds.row_bytes(layer, forms, tp)
-    growing = rows.growing * row + (rows.index * index_row_bytes(forms.index, layer.index) if layer.index else 0)
+    growing = rows.growing * row + rows.index * kinds.index_bytes(layer, forms)
     return Held(growing, rows.fixed * row + state_bytes(layer.state, dtype, tp))
 
 
@@ -143,8 +143,7 @@ def token_bytes(layer: Layer, context: int, forms: KvForms, tp: int) -> float:
         return 0.0
     if kinds.rows(layer, context + layer.ratio).growing == 0:
         return 0.0
-    index = index_row_bytes(forms.index, layer.index) if layer.index else 0
-    return (kinds.row_bytes(layer, forms, tp) + index) / layer.ratio
+    return (kinds.row_bytes(layer, forms, tp) + kinds.index_bytes(layer, forms)) / layer.ratio
 
 
 def state_bytes(parts: Iterable[StatePart], dtype: str, tp: int = 1) -> int:

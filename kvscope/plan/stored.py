@@ -9,6 +9,7 @@ from kvscope.plan.config import ModelConfig
 
 FALLBACK = "bf16"
 WIDE_BITS = 16
+LONGEST_NAME = 40
 
 
 def compute_dtype(config: ModelConfig) -> str:
@@ -25,15 +26,19 @@ def compute_dtype(config: ModelConfig) -> str:
 
 
 def checkpoint_dtype(config: ModelConfig) -> str | None:
-    """The KV dtype a checkpoint fixes: ``kv_cache_scheme`` (compressed-tensors), ``kv_cache_quant_algo`` (ModelOpt)."""
+    """The KV dtype a checkpoint fixes: ``kv_cache_scheme`` (compressed-tensors), ``kv_cache_quant_algo`` (ModelOpt).
+
+    A name that nobody knows is returned as it is: it is refused where it is used, not where another is asked for.
+    """
     quantised = quantisation(config)
     algorithm = quantised.get("kv_cache_quant_algo")
-    if isinstance(algorithm, str) and algorithm:
-        return {"fp8": "fp8_e4m3", "nvfp4": "nvfp4", "int8": "int8"}.get(algorithm.lower())
+    if algorithm:
+        name = str(algorithm)[:LONGEST_NAME].lower()
+        return {"fp8": "fp8_e4m3"}.get(name, name)
     scheme = quantised.get("kv_cache_scheme")
     if isinstance(scheme, dict):
-        bits, kind = scheme.get("num_bits"), scheme.get("type")
-        return {(8, "float"): "fp8_e4m3", (8, "int"): "int8", (4, "float"): "nvfp4"}.get((bits, kind))  # type: ignore[arg-type]
+        said = f"{scheme.get('type')}{scheme.get('num_bits')}"[:LONGEST_NAME]
+        return {"float8": "fp8_e4m3", "int8": "int8", "float4": "nvfp4"}.get(said, said)
     return None
 
 

@@ -9,6 +9,7 @@ vision towers are left out (under 1 % of a text model). Where a checkpoint lies 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,29 @@ from kvscope.plan.layer import Layer
 from kvscope.plan.stored import weight_bits
 
 WIDE_BITS = 16
+NO_FORMULA = (
+    "zamba2",
+    "rwkv",
+    "rwkv5",
+    "rwkv6",
+    "rwkv7",
+    "recurrent_gemma",
+    "nemotron-nas",
+    "deci",
+    "openelm",
+    "gemma3n_text",
+)
+"""Types whose blocks share weights, or are no attention with an MLP behind it: not counted rather than miscounted."""
+NO_MLP = ("mamba", "mamba2", "falcon_mamba")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts", "moe_k", "moe_top_k")
+DENSE = ("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner")
+SHARED = (
+    "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size",
+    "share_expert_dim",
+)  # fmt: skip
+ONE_SHARED = ("llama4_text", "llama4")
+"""Types that have one shared expert as wide as a routed one, and no key that says so."""
 WIDTH = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
 
 
@@ -53,8 +75,11 @@ class Weights:
 
 def weigh(config: ModelConfig, layers: Iterable[Layer]) -> Weights | None:
     """Return the weights by formula, or None where the config does not say enough."""
+    if config.model_type in NO_FORMULA:
+        return None
+    silent = replace(config, read=set(), assumed=[])
     try:
-        return _by_formula(config, [layer for layer in layers if not layer.draft])
+        return _by_formula(silent, [layer for layer in layers if not layer.draft])
     except UsageError:
         return None
 
@@ -79,17 +104,16 @@ def _by_formula(config: ModelConfig, layers: list[Layer]) -> Weights:
     attention = sum(_attention(config, layer, width) for layer in layers)
     experts, chosen = config.maybe(*EXPERTS, least=0) or 0, config.maybe(*CHOSEN) or 0
     expert = routed = shared = 0
-    moe_layers = _moe_layers(config, layers) if experts and chosen else 0
-    dense_layers = _mlp_layers(config, layers) - moe_layers
+    moe_layers = _moe_layers(config) if experts and chosen else 0
+    dense_layers = _mlp_layers(config) - moe_layers
     if moe_layers:
-        expert = _mlp(config, width, config.whole(*WIDTH))
+        latent = config.maybe("moe_latent_size", "routed_expert_hidden_size")
+        expert = _mlp(config, latent or width, config.whole(*WIDTH))
         routed = moe_layers * experts * expert
-        shared = moe_layers * (_shared(config, width) + width * experts)
-    dense = (
-        dense_layers * _mlp(config, width, config.whole("intermediate_size", "ffn_hidden_size", "n_inner"))
-        if dense_layers
-        else 0
-    )
+        shared = moe_layers * (_shared(config, width) + width * experts + (2 * width * latent if latent else 0))
+    dense = dense_layers * _mlp(config, width, config.whole(*DENSE)) if dense_layers else 0
+    if config.model_type == "longcat_flash":
+        dense = 2 * config.layers * _mlp(config, width, config.whole("ffn_hidden_size"))
     table = words * width
     tied = bool(config.get("tie_word_embeddings"))
     tables = table if tied else 2 * table
@@ -111,10 +135,7 @@ def _attention(config: ModelConfig, layer: Layer, width: int) -> int:
     if layer.kind == "none":
         return 0
     if layer.state and not layer.key_dim:
-        inputs = sum(part.heads * part.numbers for part in layer.state if part.columns)
-        heads = max(part.heads for part in layer.state)
-        inner = next((part.heads * part.numbers for part in reversed(layer.state) if part.columns), width)
-        return width * (inputs + 2 * inner + 2 * heads)
+        return _recurrent(layer, width)
     if layer.latent:
         nope, value = config.whole("qk_nope_head_dim"), config.whole("v_head_dim")
         query = layer.query_heads * (nope + layer.rope)
@@ -133,6 +154,22 @@ def _attention(config: ModelConfig, layer: Layer, width: int) -> int:
         )
     kept = 0 if layer.kind == "shared" else layer.kv_heads * (layer.key_dim + layer.value_dim)
     return width * (layer.query_heads * (layer.key_dim + layer.value_dim) + kept)
+
+
+def _recurrent(layer: Layer, width: int) -> int:
+    """Parameters of a recurrent mixer: what it projects in (a gate beside it), and out again."""
+    state = next((part for part in layer.state if part.name == "recurrent"), None)
+    convs = [part.heads * part.numbers for part in layer.state if part.columns]
+    if state is None:
+        return 4 * width * width
+    if layer.kind == "mamba":
+        inner = convs[0]
+        small = inner * 2 * state.numbers if len(convs) == 1 else 0
+        return width * (sum(convs) + inner + (state.heads if len(convs) > 1 else 0)) + small + inner * width
+    if len(convs) > 1:
+        return width * (sum(convs) + 2 * convs[-1] + 2 * state.heads)
+    inner = state.heads * math.isqrt(state.numbers)
+    return width * 5 * inner
 
 
 def _mlp(config: ModelConfig, width: int, inner: int) -> int:
@@ -154,23 +191,35 @@ def _mlp(config: ModelConfig, width: int, inner: int) -> int:
     return (2 if plain else 3) * width * inner
 
 
-def _mlp_layers(config: ModelConfig, layers: list[Layer]) -> int:
-    """Layers with an MLP or experts: all, or those that a pattern says."""
+def _blocks(config: ModelConfig) -> list[str] | None:
+    """Words for blocks where MLPs and experts are layers of their own (Nemotron-H), else None."""
+    if config.model_type != "nemotron_h":
+        return None
+    words = config.get("layers_block_type")
     pattern = config.get("hybrid_override_pattern")
-    if isinstance(pattern, str):
-        return sum(letter in "-E" for letter in pattern)
-    return config.layers
+    return (
+        list(map(str, words)) if isinstance(words, list) else [{"-": "mlp", "E": "moe"}.get(one, "") for one in pattern]
+    )
 
 
-def _moe_layers(config: ModelConfig, layers: list[Layer]) -> int:
-    pattern = config.get("hybrid_override_pattern")
-    if isinstance(pattern, str):
-        return pattern.count("E")
+def _mlp_layers(config: ModelConfig) -> int:
+    """Layers with an MLP or experts: all, or those that a list says."""
+    if config.model_type in NO_MLP:
+        return 0
+    blocks = _blocks(config)
+    return config.layers if blocks is None else sum(word in ("mlp", "moe") for word in blocks)
+
+
+def _moe_layers(config: ModelConfig) -> int:
+    """Layers with experts, by whatever words the config has for them."""
+    blocks = _blocks(config)
+    if blocks is not None:
+        return blocks.count("moe")
     if config.has("mlp_layer_types"):
         return sum(word == "sparse" for word in config.per_layer("mlp_layer_types"))
     if isinstance(config.get("moe_layer_freq"), list):
         return sum(bool(mark) for mark in config.per_layer("moe_layer_freq"))
-    first = config.maybe("first_k_dense_replace", least=0) or 0
+    first = config.maybe("first_k_dense_replace", "num_dense_layers", least=0) or 0
     step = (
         config.maybe("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", "expert_layer_period") or 1
     )
@@ -181,10 +230,10 @@ def _moe_layers(config: ModelConfig, layers: list[Layer]) -> int:
 
 def _shared(config: ModelConfig, width: int) -> int:
     """Parameters of the experts that every token takes."""
-    inner = config.maybe(
-        "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"
-    )
+    inner = config.maybe(*SHARED, least=0)
     if inner is not None:
         return _mlp(config, width, inner)
     count = config.maybe("n_shared_experts", "num_shared_experts", least=0) or 0
+    if config.model_type in ONE_SHARED:
+        count = 1
     return _mlp(config, width, count * config.whole(*WIDTH)) if count else 0

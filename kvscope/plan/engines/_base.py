@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from kvscope.errors import UsageError
 from kvscope.plan import kinds
-from kvscope.plan.forms import KvForms, index_row_bytes
+from kvscope.plan.forms import KvForms
 from kvscope.plan.layer import Layer
 from kvscope.plan.model import Geometry, part_bytes
 
@@ -93,7 +93,7 @@ class Ask:
 
     def index(self, layer: Layer) -> int:
         """Bytes of one index key."""
-        return index_row_bytes(self.forms.index, layer.index) if layer.index else 0
+        return kinds.index_bytes(layer, self.forms)
 
     def state(self, layer: Layer, whole_kernel: bool = False, more_columns: int = 0) -> int:
         """Bytes of a layer's recurrent state on one rank; ``more_columns``: what speculation adds to a convolution."""

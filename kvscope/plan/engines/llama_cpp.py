@@ -51,11 +51,17 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
         growing,
         state,
         whole // slots,
-        lambda pool: Pool(int(pool / whole * slots * ask.context), pool / whole * slots),
+        lambda pool: filled(pool, whole, ask),
         tuple(dict.fromkeys(rules)),
         (*said, f"all of it is taken at start: {slots} slot{'s' if slots > 1 else ''} of {ask.context} tokens"),
         whole,
     )
+
+
+def filled(pool: int, whole: int, ask: Ask) -> Pool:
+    """What a pool of that size holds: as many slots as were taken for it."""
+    fits = pool / whole * ask.options.slots if whole else 0.0
+    return Pool(int(fits * ask.context), fits)
 
 
 def _cells(layer: Layer, cells: int, slots: int, batch: int, swa_full: bool) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvscope.plan.engines import llama_cpp
-from kvscope.plan.engines._base import Ask, Layout, Pool
+from kvscope.plan.engines._base import Ask, Layout
 
 NAME = "ollama"
 VERSION = "0.33.0"
@@ -34,6 +34,6 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
         found,
         request_bytes=whole // slots,
         allocated=whole,
-        fill=lambda pool: Pool(int(pool / whole * slots * ask.context), pool / whole * slots),
+        fill=lambda pool: llama_cpp.filled(pool, whole, ask),
         rules=(*found.rules, f"checkpoints: {CHECKPOINTS} of {found.state_bytes} B a slot"),
     )

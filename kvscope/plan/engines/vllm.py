@@ -117,7 +117,7 @@ def _aligned(ask: Ask, specs: list[Spec]) -> list[Spec]:
     if not others:
         return specs
     state = max(spec.page for spec in states)
-    per_token = max(spec.page // spec.tokens for spec in others)
+    per_token = max(1, *(spec.page // spec.tokens for spec in others))
     step = max(128 if any(layer.latent for layer in ask.model.layers) else BLOCK, ask.options.block_size or 0)
     tokens = max(others[0].tokens, step * -(-state // (step * per_token)))
     page = tokens * per_token

@@ -12,8 +12,10 @@ from kvscope.plan.layer import Layer
 
 MODEL_TYPES = (
     "deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "mistral4", "minicpm3", "glm4_moe_lite",
-    "glm_moe_dsa", "longcat_flash", "youtu", "plm", "pangu_ultra_moe", "axk1",
+    "glm_moe_dsa", "longcat_flash", "youtu", "plm", "pangu_ultra_moe", "axk1", "hy_v4", "mistral_large4",
 )  # fmt: skip
+WORDS = ("full_attention", "indexed_attention", "attention", "deepseek_sparse_attention")
+MEANS_NOTHING = ("index_share_for_mtp_iteration", "indexer_rope_interleave", "index_topk_pattern")
 PER_LAYER = {"longcat_flash": 2}
 """Attention modules a layer has, where it is more than one."""
 
@@ -21,9 +23,19 @@ PER_LAYER = {"longcat_flash": 2}
 def layers(config: ModelConfig) -> list[Layer]:
     """One latent layer each, then the draft layers."""
     many = PER_LAYER.get(config.model_type, 1)
-    found = [latent(config, stage) for stage in range(config.layers) for _ in range(many)]
+    places = config.layers if many == 1 else config.whole("num_layers", "num_hidden_layers")
+    _only_known_words(config)
+    found = [latent(config, stage) for stage in range(places) for _ in range(many)]
     drafts = config.maybe("num_nextn_predict_layers", least=0) or 0
     return found + [latent(config, config.layers - 1, draft=True) for _ in range(drafts)]
+
+
+def _only_known_words(config: ModelConfig) -> None:
+    """Refuse layer lists with other attention in them."""
+    if config.has("layer_types") and set(map(str, config.values["layer_types"])) - set(WORDS):
+        raise config.refuse("layer_types", f"only {', '.join(WORDS)}")
+    if config.has("sliding_window"):
+        raise config.refuse("sliding_window", "null: windows of latent rows are not counted")
 
 
 def latent(config: ModelConfig, stage: int, draft: bool = False) -> Layer:
@@ -50,5 +62,22 @@ def _index(config: ModelConfig, stage: int) -> tuple[int, int]:
     config.read.add("index_n_heads")
     if not config.has("index_topk"):
         return 0, 0
-    own = not config.has("indexer_types") or config.per_layer("indexer_types")[stage] != "shared"
+    own = _has_index(config, stage)
     return (config.whole("index_head_dim") if own else 0), config.whole("index_topk")
+
+
+def _has_index(config: ModelConfig, stage: int) -> bool:
+    """Whether a layer chooses for itself, and keeps keys to choose by; others take what the layer before chose."""
+    config.read.update({"index_topk_freq", "index_skip_topk_offset", "index_topk_pattern"})
+    if config.has("indexer_types"):
+        words = config.per_layer("indexer_types")
+        if set(map(str, words)) - {"full", "shared"}:
+            raise config.refuse("indexer_types", "full and shared, one a layer")
+        return str(words[stage]) == "full"
+    if config.has("index_topk_pattern"):
+        letters = config.values["index_topk_pattern"]
+        if not isinstance(letters, str) or set(letters) - {"F", "S"} or len(letters) < config.layers:
+            raise config.refuse("index_topk_pattern", "a letter F or S for each layer")
+        return letters[stage] == "F"
+    every, skipped = config.maybe("index_topk_freq") or 1, config.maybe("index_skip_topk_offset", least=0)
+    return max(stage - (2 if skipped is None else skipped) + 1, 0) % every == 0

@@ -10,7 +10,7 @@ from kvscope.plan.config import ModelConfig
 from kvscope.plan.families import _attention
 from kvscope.plan.layer import Layer, StatePart
 
-MODEL_TYPES = ("deepseek_v4",)
+MODEL_TYPES = ("deepseek_v4", "deepseek_ref")
 KINDS = {0: "latent_window", 4: "csa", 128: "hca"}
 WORDS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 OVERLAP = 2

@@ -6,7 +6,7 @@ from kvscope.plan.config import ModelConfig
 from kvscope.plan.families import _attention
 from kvscope.plan.layer import Layer
 
-MODEL_TYPES = ("mistral", "ministral", "ministral3", "mixtral", "phi3", "phi4mm", "phimoe", "starcoder2", "qwen")
+MODEL_TYPES = ("mistral", "ministral", "ministral3", "mixtral", "phi3", "phi4mm", "phimoe", "starcoder2")
 
 
 def layers(config: ModelConfig) -> list[Layer]:

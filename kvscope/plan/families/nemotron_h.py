@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvscope.plan.config import ModelConfig
 from kvscope.plan.families import _attention, _state
-from kvscope.plan.layer import Layer
+from kvscope.plan.layer import AUTO, Layer
 
 MODEL_TYPES = ("nemotron_h",)
 LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-MEANS_NOTHING = ("mtp_layers_block_type", "mtp_hybrid_override_pattern")
+MEANS_NOTHING = ("attention_head_dim",)
 
 
 def layers(config: ModelConfig) -> list[Layer]:
@@ -22,12 +24,24 @@ def layers(config: ModelConfig) -> list[Layer]:
         if not isinstance(pattern, str) or set(pattern) - set(LETTERS) or len(pattern) != config.layers:
             raise config.refuse("hybrid_override_pattern", f"{config.layers} letters of {' '.join(LETTERS)}")
         words = [LETTERS[letter] for letter in pattern]
-    return [_block(config, word, stage) for stage, word in enumerate(words)]
+    drafts = (config.maybe("num_nextn_predict_layers", least=0) or 0) * _draft_attention(config)
+    found = [_block(config, word, stage) for stage, word in enumerate(words)]
+    return found + [replace(_block(config, "attention", config.layers - 1), draft=True) for _ in range(drafts)]
+
+
+def _draft_attention(config: ModelConfig) -> int:
+    """Attention layers of one draft module."""
+    words = config.get("mtp_layers_block_type") or list(str(config.get("mtp_hybrid_override_pattern") or ""))
+    if not isinstance(words, list):
+        raise config.refuse("mtp_layers_block_type", "a list of blocks")
+    return sum(LETTERS.get(str(word), str(word)) in _attention.FULL_WORDS for word in words)
 
 
 def _block(config: ModelConfig, word: str, stage: int) -> Layer:
     if word in _attention.FULL_WORDS:
-        return _attention.window(config, stage) if config.has("sliding_window") else _attention.full(config, stage)
+        layer = _attention.window(config, stage) if config.has("sliding_window") else _attention.full(config, stage)
+        size = None if "head_dim" in config.values else config.maybe("attention_head_dim")
+        return replace(layer, key_dim=size, value_dim=size) if size else layer
     if word in ("mlp", "moe"):
         return Layer("none", stage=stage)
     if word not in ("mamba", "mamba2", "linear_attention"):
@@ -38,6 +52,6 @@ def _block(config: ModelConfig, word: str, stage: int) -> Layer:
         config.whole("ssm_state_size"),
         config.whole("n_groups", "mamba_n_groups"),
         config.whole("conv_kernel", "mamba_d_conv"),
-        config.get("mamba_ssm_cache_dtype") or "float32",
+        config.number_type("mamba_ssm_cache_dtype") or AUTO,
     )
     return Layer("mamba", state=state, stage=stage)

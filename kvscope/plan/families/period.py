@@ -27,8 +27,6 @@ def layers(config: ModelConfig) -> list[Layer]:
         return [_attention.full(config, stage) for stage in range(config.layers)]
     if isinstance(period, str):
         return _by_letters(config, period)
-    if config.model_type == "exaone4" and config.layers % period:
-        config.assume("the last layer is full, as in transformers' EXAONE 4")
     return _attention.every_nth_full(config, period)
 
 

@@ -10,14 +10,16 @@ MODEL_TYPES = (
     "apertus", "arcee", "aquila", "baichuan", "bailing_moe", "bailing_moe_v2", "bloom", "codegen", "cohere", "deepseek",
     "dots1", "ernie4_5", "ernie4_5_moe", "exaone", "flex_olmo", "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe_text",
     "glm4v_text", "gpt2", "gpt_neox", "gptj", "granite", "granitemoe", "granitemoeshared", "helium",
-    "hunyuan_v1_moe", "internlm", "internlm2", "internlm3", "jais2", "llama", "mimo", "minicpm", "minimax_m2",
-    "mpt", "nemotron", "olmo", "olmo2", "olmoe", "opt", "orion", "persimmon", "phi", "seed_oss", "smollm3", "stablelm",
-    "vaultgemma", "xverse", "yi",
+    "hy_v3", "internlm", "internlm2", "internlm3", "jais2", "llama", "mimo", "minicpm", "minimax_m2",
+    "mpt", "nemotron", "olmo", "olmo2", "olmoe", "opt", "orion", "persimmon", "phi", "qwen", "seed_oss", "smollm3",
+    "stablelm", "vaultgemma", "xverse", "yi",
 )  # fmt: skip
 
 
 def layers(config: ModelConfig) -> list[Layer]:
     """One full layer each."""
+    if config.has("attn_type_list") and set(map(str, config.per_layer("attn_type_list"))) != {"1"}:
+        raise config.refuse("attn_type_list", "1 for every layer: full attention")
     if config.get("use_sliding_window"):
         raise config.refuse("use_sliding_window", "false: this family keeps every token")
     return [_attention.full(config, stage) for stage in range(config.layers)]

@@ -31,6 +31,6 @@ def _linear(config: ModelConfig, stage: int) -> Layer:
         config.whole("linear_num_value_heads"),
         config.whole("linear_value_head_dim"),
         config.whole("linear_conv_kernel_dim"),
-        config.get("mamba_ssm_dtype") or AUTO,
+        config.number_type("mamba_ssm_dtype") or AUTO,
     )
     return Layer("linear", state=state, stage=stage)

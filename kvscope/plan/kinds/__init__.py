@@ -10,7 +10,7 @@ import importlib
 from types import ModuleType
 
 from kvscope.discovery import module_names
-from kvscope.plan.forms import KvForms
+from kvscope.plan.forms import KvForms, index_row_bytes
 from kvscope.plan.kinds import _base
 from kvscope.plan.kinds._base import Rows
 from kvscope.plan.layer import Layer
@@ -37,6 +37,14 @@ def row_bytes(layer: Layer, forms: KvForms, tp: int = 1) -> int:
     module = _module(layer.kind)
     weigh = getattr(module, "row_bytes", _base.row_bytes)
     return int(weigh(layer, forms, tp))
+
+
+def index_bytes(layer: Layer, forms: KvForms) -> int:
+    """Return what one key of the layer's sparse index takes; 0 where it has none. Whole on every rank."""
+    if not layer.index:
+        return 0
+    weigh = getattr(_module(layer.kind), "index_bytes", None)
+    return int(weigh(layer, forms)) if weigh else index_row_bytes(forms.index, layer.index)
 
 
 def _module(name: str) -> ModuleType:
