@@ -185,7 +185,7 @@ def _with_quantisation(values: dict[str, Any], path: Path) -> dict[str, Any]:
     if path.name != "config.json" or "quantization_config" in values or not beside.is_file():
         return values
     try:
-        found = json.loads(beside.read_text(encoding="utf-8"))
+        found = border.document(border.read_file(beside), str(beside))
     except (OSError, ValueError, RecursionError):
         return values
     return {**values, "quantization_config": found} if isinstance(found, dict) else values

@@ -157,7 +157,7 @@ def _fit(plan: Plan) -> Iterator[str]:
     held = f"{whole.pool_tokens} tokens, {whole.max_concurrency:.2f} requests of that length"
     yield f"  {'pool':<12} {amount(gpu.pool_bytes, 'B')} per GPU: {held}"
     enough = "all fit" if plan.fits else f"{plan.users - int(whole.max_concurrency)} too many"
-    yield f"  {'fit':<12} {int(whole.max_concurrency)} of {plan.users} at once: {enough}"
+    yield f"  {'fit':<12} {int(whole.max_concurrency)} at once, {plan.users} asked: {enough}"
     if plan.mix_bytes is not None:
         told = f", {plan.mix_fits} fit" if plan.mix_fits is not None else ""
         yield f"  {'in the mix':<12} {amount(plan.mix_bytes, 'B')} a request on average{told}"

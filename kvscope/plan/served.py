@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.plan import target as room
+from probes import border
 
 TIMEOUT_S = 5.0
 MOST_POLLS = 3
@@ -75,7 +75,8 @@ def _models(url: str) -> Mapping[str, Any]:
 
     parts = urlsplit(url)
     try:
-        content = json.loads(fetch(f"{parts.scheme}://{parts.netloc}/v1/models", TIMEOUT_S))
+        address = f"{parts.scheme}://{parts.netloc}/v1/models"
+        content = border.document(fetch(address, TIMEOUT_S), address)
         first = content["data"][0]
         return first if isinstance(first, dict) else {}
     except (KvscopeError, ValueError, KeyError, TypeError, IndexError, RecursionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -13,9 +12,11 @@ from kvscope.plan import gguf, gguf_model
 from kvscope.plan.config import read_config
 from kvscope.plan.model import Geometry, geometry
 from kvscope.plan.weights import measured
+from probes import border
 
 MODEL_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MOST_INDEX_BYTES = 64 << 20
+LONGEST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ def open_model(text: str) -> Target:
     if path.is_dir() or path.suffix == ".json":
         return _folder(path)
     if path.is_file() and gguf.is_gguf(path):
-        return Target(path.name, gguf_model.geometry_of(gguf.read_header(path)), "llama.cpp")
+        return Target(
+            border.printable(path.name, LONGEST_NAME), gguf_model.geometry_of(gguf.read_header(path)), "llama.cpp"
+        )
     if MODEL_ID.fullmatch(text):
         return replace(_folder(cached(text)), name=text)
     raise UsageError(f"{text}: no such file; expected a config.json, a folder, a GGUF file, a model id, a URL or a log")
@@ -83,7 +86,7 @@ def _folder(path: Path) -> Target:
     size = checkpoint_bytes(folder) if path.is_dir() or path.name == "config.json" else None
     if size:
         model = replace(model, weights=measured(model.weights, size, "of the checkpoint beside the config"))
-    return Target(_shown(name), model)
+    return Target(border.printable(name, LONGEST_NAME), model)
 
 
 def cached(model_id: str) -> Path:
@@ -111,7 +114,7 @@ def checkpoint_bytes(folder: Path) -> int | None:
     index = folder / "model.safetensors.index.json"
     try:
         if index.is_file() and index.stat().st_size <= MOST_INDEX_BYTES:
-            total = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+            total = border.document(border.read_file(index), str(index))["metadata"]["total_size"]
             if isinstance(total, int) and not isinstance(total, bool) and total > 0:
                 return total
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -120,8 +123,3 @@ def checkpoint_bytes(folder: Path) -> int | None:
         return sum(one.stat().st_size for one in folder.glob("*.safetensors")) or None
     except OSError:
         return None
-
-
-def _shown(name: str) -> str:
-    """A name from a file, fit to be printed."""
-    return "".join(letter for letter in name if letter.isprintable())[:80]
