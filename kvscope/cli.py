@@ -81,7 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     # Only the command that was named is imported: the others would be a tenth of a dashboard's start.
     options = _parser(argv[:1] if argv and argv[0] in names else names).parse_args(argv)
     if options.command is None:
-        return int(importlib.import_module("kvscope.commands._pick").run(options))
+        return _pick()
     return int(_module(options.command).run(options))
 
 
@@ -111,3 +111,32 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         if len(names) == 1:
             module.configure(sub)
     return parser
+
+
+def _pick() -> int:
+    """The engines found on this machine and the demo, by number; without a terminal only list them."""
+    from kvscope.sources.discover import discover
+
+    found = discover()
+    print("kvscope: why did the service not get faster when the KV cache shrank?\n")
+    for number, engine in enumerate(found, 1):
+        print(f"  {number}  {engine.target:<24} {engine.says}")
+    print("  d  demo                     a real engine, compressed before your eyes (no GPU needed)")
+    print("  q  quit\n\nkvscope --help lists the commands.")
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return 0
+    while True:
+        try:
+            choice = input("open: ").strip().lower()
+        except EOFError:
+            return 0
+        if choice in ("q", ""):
+            return 0
+        if choice in ("d", "demo"):
+            return run(["demo"])
+        if choice.isdecimal() and 0 < int(choice) <= len(found):
+            picked = found[int(choice) - 1]
+            return run(["attach", picked.target])
+        print(
+            f"{choice!r}: expected a number from 1 to {len(found)}, d or q" if found else f"{choice!r}: expected d or q"
+        )

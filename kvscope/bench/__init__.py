@@ -1,6 +1,6 @@
 """Benchmarks: one a file, found by its name. Its docstring is its help, ``configure`` adds its options.
 
-``measure(options)`` returns a `kvscope.bench.result.result.Result`. No torch here: what needs the built-in engine
+``measure(options)`` returns a `kvscope.result.result.Result`. No torch here: what needs the built-in engine
 starts it as a child process.
 """
 

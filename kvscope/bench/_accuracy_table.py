@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
 
 Row = Mapping[str, Any]
 FULL_IS_RIGHT = 0.99

@@ -19,8 +19,8 @@ from typing import Any
 from kvscope.amounts import token_count
 from kvscope.bench import _accuracy_table, _child
 from kvscope.bench._log import Log
-from kvscope.bench.result.result import Result
 from kvscope.errors import UsageError, nearest
+from kvscope.result.result import Result
 from kvscope.sources.builtin import split_knobs
 
 SHIPPED = "shipped"

@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvscope.bench.result.result import Plot, Quantity, Result, Series, Table
 from kvscope.bench.workload import lengths
 from kvscope.bench.workload.lengths import DEFAULT, Band, band_of
 from kvscope.bench.workload.trace import read_trace
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.plan import geometry
 from kvscope.plan.formulas import plain_bytes
+from kvscope.result.result import Plot, Quantity, Result, Series, Table
 from kvscope.sources import open_target
 
 EXAMPLE_TOKEN_BYTES, EXAMPLE_LAYERS = 131072, 32

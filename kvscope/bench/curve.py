@@ -23,12 +23,12 @@ from kvscope.bench._curve_measure import Admitted, Held, Meter, admit
 from kvscope.bench._log import Log
 from kvscope.bench.client.http import Address, address_of
 from kvscope.bench.client.server import Server, find_server
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table, write
 from kvscope.bench.workload import lengths as mix
 from kvscope.bench.workload.lengths import DEFAULT, draw, scaled
 from kvscope.bench.workload.prompts import make_asks
 from kvscope.errors import UsageError
 from kvscope.progress import Line, waiting
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table, write
 from kvscope.sources import open_target
 from kvscope.sources.builtin import BuiltinEngine, split_knobs
 

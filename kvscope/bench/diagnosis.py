@@ -22,10 +22,10 @@ from kvscope.bench import _matrix_plan, _matrix_run
 from kvscope.bench._log import Log
 from kvscope.bench._matrix_plan import Case
 from kvscope.bench._matrix_run import Outcome, run_unchanged
-from kvscope.bench.result.result import Quantity, Result, Table
 from kvscope.errors import UsageError, nearest
 from kvscope.playbook import load_all
 from kvscope.progress import Line
+from kvscope.result.result import Quantity, Result, Table
 
 SEEDS, QUICK_KINDS = "3", ("faults", "healthy")
 

@@ -18,16 +18,16 @@ from typing import Any
 from kvscope import signals
 from kvscope.amounts import token_count
 from kvscope.bench import _child
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
-from kvscope.commands._watch import collect, fill
 from kvscope.config import Settings
 from kvscope.errors import NotEnoughData, UsageError, nearest
 from kvscope.laboratory import Laboratory, Length
 from kvscope.progress import Line, waiting
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.signals.reading import Missing
 from kvscope.sources import open_target
 from kvscope.sources.builtin import BuiltinEngine, split_knobs
 from kvscope.store import Segment, Store
+from kvscope.watch import collect, fill
 
 LENGTHS, QUICK_LENGTHS = (2048, 8192, 16384), (1024, 4096)
 WAYS = ("generic", "block")

@@ -19,10 +19,10 @@ from kvscope.bench.client.http import Address
 from kvscope.bench.client.levels import Level, LoadPlan, run_level
 from kvscope.bench.client.measures import Measures, measures
 from kvscope.bench.client.server import find_server
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.bench.workload.lengths import Band
 from kvscope.errors import NotEnoughData, UsageError, nearest
 from kvscope.progress import Line, waiting
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.sources.builtin import BuiltinEngine, split_knobs
 
 LENGTHS, QUICK_LENGTHS = (2048, 16384, 65536), (1024, 4096)

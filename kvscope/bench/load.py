@@ -22,12 +22,12 @@ from kvscope.bench.client.levels import LevelRun, LoadPlan, fitting, levels_of, 
 from kvscope.bench.client.measures import LATENCIES, QUANTILES, Measures, measures, parse_slo, values_of
 from kvscope.bench.client.server import Server, find_server
 from kvscope.bench.client.watch import SIGNALS, Watch, open_watch
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.bench.workload import lengths
 from kvscope.bench.workload.lengths import band_of
 from kvscope.bench.workload.trace import read_trace
 from kvscope.errors import NotEnoughData, SourceError, UsageError
 from kvscope.progress import Line
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.signals.batches import quantile
 from kvscope.signals.reading import Reading
 

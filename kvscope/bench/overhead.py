@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvscope.bench import _child
-from kvscope.bench.result.result import Quantity, Result
 from kvscope.errors import UsageError
 from kvscope.progress import waiting
+from kvscope.result.result import Quantity, Result
 
 LIMIT, OFF_LIMIT = 0.99, 0.001
 """Budgets: throughput with probes on to off; share of a step that probe points take when they are off."""

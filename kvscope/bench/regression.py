@@ -16,7 +16,7 @@ from typing import Any
 from kvscope.amounts import token_count
 from kvscope.bench import _child
 from kvscope.bench.accuracy import densities
-from kvscope.bench.result.result import Quantity, Result, Table
+from kvscope.result.result import Quantity, Result, Table
 from kvscope.sources.builtin import split_knobs
 
 BAR = 0.02

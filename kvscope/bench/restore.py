@@ -13,7 +13,7 @@ from typing import Any
 
 from kvscope.bench import _child
 from kvscope.bench.accuracy import counts, words
-from kvscope.bench.result.result import Quantity, Result, Table
+from kvscope.result.result import Quantity, Result, Table
 
 TESTS = ("bits", "blocks", "k", "scores", "fresh")
 

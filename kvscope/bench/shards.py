@@ -19,9 +19,9 @@ from typing import Any
 from kvscope.amounts import each, share, token_count, whole
 from kvscope.bench import _child
 from kvscope.bench._log import Log
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.errors import UsageError, nearest
 from kvscope.progress import Line
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

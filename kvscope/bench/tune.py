@@ -19,10 +19,10 @@ from typing import Any
 from kvscope import signals
 from kvscope.amounts import token_count
 from kvscope.bench._log import Log
-from kvscope.bench.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.errors import NotEnoughData, UsageError, nearest
 from kvscope.laboratory import Laboratory, Length
 from kvscope.progress import Line
+from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
 from kvscope.signals.reading import Reading
 from kvscope.sources import open_target
 from kvscope.sources.builtin import BuiltinEngine, split_knobs

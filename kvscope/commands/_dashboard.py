@@ -1,7 +1,10 @@
-"""Opens the dashboard on a source."""
+"""Opens the dashboard on a source, in the terminal or, drawn into a page, in a browser."""
 
 from __future__ import annotations
 
+import argparse
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +22,8 @@ def show(source: Source, settings: Settings) -> int:
     import gc
 
     gc.disable()  # Nothing made while starting is garbage; the dashboard turns it on again.
-    from kvscope.commands._watch import Shelf, load_playbooks
     from kvscope.session import Session
+    from kvscope.watch import Shelf, load_playbooks
 
     playbooks = load_playbooks(settings) if settings.playbooks else Shelf(settings)
     draw(Session(source, playbooks, controller=_controller(source)), settings)
@@ -49,3 +52,42 @@ def draw(session: Watched, settings: Settings, fastest_s: float = 60.0) -> None:
     from kvscope.tui import app
 
     app.run(session, interval_s=min(settings.interval, fastest_s), keymap=config.keys())
+
+
+ADDRESS = "127.0.0.1:8008"
+DRIVER = "TEXTUAL_DRIVER"
+"""Set for a dashboard that draws into a page; its standard streams are no terminal then."""
+
+
+def add_web(parser: argparse.ArgumentParser) -> None:
+    """--web and where."""
+    parser.add_argument("--web", action="store_true", help="serve the dashboard to a browser (needs the extra `web`)")
+    parser.add_argument(
+        "--web-address", default=ADDRESS, metavar="HOST:PORT", help=f"where --web listens ({ADDRESS}); no password"
+    )
+
+
+def in_page() -> bool:
+    """Whether this process draws into a browser's page."""
+    return bool(os.environ.get(DRIVER))
+
+
+def serve_page(words: Sequence[str], address: str) -> int:
+    """Serve ``kvscope WORDS`` until interrupted: every page that is opened runs one. UsageError without the extra."""
+    import shlex
+    import sys
+
+    from kvscope.errors import UsageError
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise UsageError(f"--web-address {address!r}: expected HOST:PORT")
+    try:
+        from textual_serve.server import Server
+    except ModuleNotFoundError:
+        raise UsageError("--web needs textual-serve: pip install 'kvscope[web]'") from None
+    if host not in ("127.0.0.1", "localhost", "[::1]"):
+        print(f"kvscope: {host} is open to others, and whoever opens the page has your keys", file=sys.stderr)
+    command = shlex.join([sys.executable, "-m", "kvscope", *words])
+    Server(command, host=host.strip("[]"), port=int(port), title="kvscope").serve()
+    return 0

@@ -7,8 +7,8 @@ import argparse
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET and how often to look."""
+    from kvscope.commands._dashboard import add_web
     from kvscope.commands._options import add_playbooks, add_target, add_timing
-    from kvscope.commands._web import add_web
 
     add_target(parser)
     add_timing(parser, duration=False)
@@ -23,9 +23,9 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.sources import open_target
 
     if options.web:
-        from kvscope.commands._web import serve
+        from kvscope.commands._dashboard import serve_page
 
         given = {"--interval": options.interval, "--playbooks": options.playbooks}
         words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        return serve(["attach", options.target, *words], options.web_address)
+        return serve_page(["attach", options.target, *words], options.web_address)
     return show(open_target(options.target, machine=True, sliced=True, follow=True), settings_of(options))

@@ -10,8 +10,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvscope.bench.result.side import Side
     from kvscope.config import Settings
+    from kvscope.result.side import Side
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; exit 0 whatever it says."""
-    from kvscope.bench.result import comparison
-    from kvscope.bench.result.comparison import compare
     from kvscope.commands._options import settings_of
     from kvscope.errors import UsageError, nearest
+    from kvscope.result import comparison
+    from kvscope.result.comparison import compare
 
     settings = settings_of(options)
     if settings.format not in ("text", "json"):
@@ -57,10 +57,10 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
     from contextlib import closing
     from pathlib import Path
 
-    from kvscope.bench.result import side
-    from kvscope.commands._watch import collect, fill
+    from kvscope.result import side
     from kvscope.sources import open_target
     from kvscope.store import Store
+    from kvscope.watch import collect, fill
 
     if side.is_result(target):
         return side.of_result(Path(target))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """--headless, format, length."""
-    from kvscope.commands._web import add_web
+    from kvscope.commands._dashboard import add_web
 
     parser.add_argument("--headless", action="store_true", help="no dashboard: print the report at the end")
     parser.add_argument("--format", help="of the report: text, json or markdown (default text)")
@@ -34,10 +34,9 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from kvscope import report
-    from kvscope.commands import _web
+    from kvscope.commands import _dashboard
     from kvscope.commands._dashboard import draw
     from kvscope.commands._options import settings_of
-    from kvscope.commands._watch import load_playbooks
     from kvscope.demo import Demo
     from kvscope.demo_script import KNOBS
     from kvscope.errors import UsageError
@@ -46,15 +45,16 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.session import Session
     from kvscope.sources import open_target
     from kvscope.sources.builtin import BuiltinEngine
+    from kvscope.watch import load_playbooks
 
     if options.web:
         words = ["demo", "--act", str(options.act), "--threads", str(options.threads)]
-        return _web.serve(words, options.web_address)
+        return _dashboard.serve_page(words, options.web_address)
     settings = settings_of(options)
     if options.act < 5.0:
         raise UsageError(f"--act is {options.act:g}, expected at least 5 seconds: a verdict needs that much")
     render, books = report.get(settings.format), load_playbooks(settings)
-    headless = options.headless or not (sys.stdout.isatty() or _web.in_page())
+    headless = options.headless or not (sys.stdout.isatty() or _dashboard.in_page())
     with waiting("starting the engine (the first time its kernels are compiled)") as tick:
         engine = BuiltinEngine.start(KNOBS, ("--threads", str(options.threads)), tick)
     try:

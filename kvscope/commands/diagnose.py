@@ -33,7 +33,13 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._facts import facts_of
     from kvscope.commands._options import settings_of
     from kvscope.commands._told import said_of, with_told
-    from kvscope.commands._watch import (
+    from kvscope.diagnose import diagnose
+    from kvscope.signals.replicas import outliers
+    from kvscope.slo import parse
+    from kvscope.sources import open_target
+    from kvscope.state import complete
+    from kvscope.store import Store
+    from kvscope.watch import (
         collect,
         exit_code,
         fill,
@@ -42,12 +48,6 @@ def run(options: argparse.Namespace) -> int:
         refuse_incomparable,
         segment_pair,
     )
-    from kvscope.diagnose import diagnose
-    from kvscope.signals.replicas import outliers
-    from kvscope.slo import parse
-    from kvscope.sources import open_target
-    from kvscope.state import complete
-    from kvscope.store import Store
 
     settings = settings_of(options)
     render, slo = report.get(settings.format), parse(settings.slo)

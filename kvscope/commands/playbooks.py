@@ -83,11 +83,11 @@ def _explain(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
     from contextlib import closing
 
     from kvscope.commands._options import settings_of
-    from kvscope.commands._watch import collect, fill, segment_pair
     from kvscope.errors import UsageError
     from kvscope.explain import explain
     from kvscope.sources import open_target
     from kvscope.store import Store
+    from kvscope.watch import collect, fill, segment_pair
 
     if len(options.names) != 2:
         raise UsageError("playbooks explain: expected an ID and a TARGET")

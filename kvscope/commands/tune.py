@@ -11,7 +11,7 @@ import argparse
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options of the benchmark."""
     from kvscope.bench import tune
-    from kvscope.commands._result import add_output
+    from kvscope.commands.bench import add_output
 
     tune.configure(parser)
     add_output(parser)

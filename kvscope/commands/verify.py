@@ -48,9 +48,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the outcome; the exit code is its answer."""
     from kvscope import verification_report as report
     from kvscope.commands._options import settings_of
-    from kvscope.commands._watch import load_playbooks
     from kvscope.errors import UsageError, nearest
     from kvscope.progress import Line
+    from kvscope.watch import load_playbooks
 
     settings = settings_of(options)
     if settings.format not in FORMATS:
@@ -76,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
 def _by_hand(options: argparse.Namespace, settings: Settings, books: tuple[Playbook, ...]) -> Verification:
     from contextlib import closing
 
-    from kvscope.commands._watch import collect, fill
     from kvscope.compare import named
     from kvscope.diagnose import diagnose
     from kvscope.errors import UsageError
@@ -84,6 +83,7 @@ def _by_hand(options: argparse.Namespace, settings: Settings, books: tuple[Playb
     from kvscope.sources import open_target
     from kvscope.store import Store
     from kvscope.verification import verify_change
+    from kvscope.watch import collect, fill
 
     if options.fault or options.set or options.keep:
         raise UsageError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
-from kvscope.bench.result.html import STYLE, svg
 from kvscope.plan.bound import Bound
 from kvscope.plan.plan import Plan
 from kvscope.plan.plot import plots
+from kvscope.result.html import STYLE, svg
 
 
 def as_html(plan: Plan, bound: Bound | None, text: str) -> str:

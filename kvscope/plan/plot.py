@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvscope.bench.result.result import Plot, Series
 from kvscope.plan.bound import Bound
 from kvscope.plan.plan import Plan
+from kvscope.result.result import Plot, Series
 
 WIDTH = 76
 GIB, MILLI = 1 << 30, 1e3
@@ -31,6 +31,6 @@ def plots(plan: Plan, bound: Bound | None) -> tuple[Plot, ...]:
 
 def drawn(plan: Plan, bound: Bound | None) -> list[str]:
     """Return the plots drawn with characters."""
-    from kvscope.bench.result.text import plot_text
+    from kvscope.result.text import plot_text
 
     return [line for plot in plots(plan, bound) for line in ["", *plot_text(plot, WIDTH, colour=False).splitlines()]]

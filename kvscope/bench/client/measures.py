@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from kvscope.bench.client.levels import LevelRun
 from kvscope.bench.client.server import Outcome
-from kvscope.bench.result.result import Better, Quantity
 from kvscope.errors import UsageError, nearest
+from kvscope.result.result import Better, Quantity
 from kvscope.signals.batches import BATCHES, mean_and_error, quantile, quantile_error
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}

@@ -14,10 +14,10 @@ from kvscope.bench import _child, accuracy
 from kvscope.bench._accuracy_table import front, make
 from kvscope.bench._log import Log
 from kvscope.bench.accuracy import axes_of, cells, densities
-from kvscope.bench.result import html, text
-from kvscope.bench.result.result import as_json
 from kvscope.cli import run
 from kvscope.errors import UsageError
+from kvscope.result import html, text
+from kvscope.result.result import as_json
 
 KEYS = (
     *("task", "context", "density", "policy", "form", "kept", "block", "accuracy", "low", "high", "nll", "margin_p5"),

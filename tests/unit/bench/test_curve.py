@@ -10,9 +10,9 @@ import pytest
 from kvscope.bench import curve
 from kvscope.bench._curve_measure import Admitted, Held, Others, _after_old
 from kvscope.bench.curve import LEAST_MARGIN, Fit, Point, fit, margin_of, points_of, with_margin
-from kvscope.bench.result.result import as_json
-from kvscope.bench.result.text import render
 from kvscope.cli import run
+from kvscope.result.result import as_json
+from kvscope.result.text import render
 
 ARTICLE = [(1024, 0.6), (4096, 0.6), (8192, 0.35), (16384, 0.35), (32768, 0.28), (65536, 0.28)]
 

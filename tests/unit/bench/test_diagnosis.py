@@ -11,11 +11,11 @@ import pytest
 from kvscope import faults
 from kvscope.bench import _matrix_plan, _matrix_run, diagnosis
 from kvscope.bench._matrix_run import Outcome, judged
-from kvscope.bench.result import html, result
 from kvscope.cli import run
 from kvscope.errors import SourceError, UsageError
 from kvscope.laboratory import Laboratory, Length
 from kvscope.playbook import load_all
+from kvscope.result import html, result
 from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.recording import RecordingSource
 from kvscope.store import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from kvscope.bench.result.html import render, svg
-from kvscope.bench.result.result import Plot, Result, Series
+from kvscope.result.html import render, svg
+from kvscope.result.result import Plot, Result, Series
 
 SIZES = (1262.3, 1283.5, 1535.67, 1647.6, 4125.05)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kvscope.bench import shards
-from kvscope.bench.result.result import as_json
 from kvscope.bench.shards import Finished, ShardsPlan, Task, groups, pays_from, plan_of, result_of
 from kvscope.errors import UsageError
+from kvscope.result.result import as_json
 
 
 def planned(*words: str) -> ShardsPlan:

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from kvscope import report
-from kvscope.commands._watch import exit_code
 from kvscope.errors import UsageError
 from kvscope.finding import Evidence, Experiment, Verdict
+from kvscope.watch import exit_code
 from tests.unit.report.diagnoses import ACCESS, BLIND, CASES, FOUND, FULL, MEMORY, SUFFIX, UNKNOWN
 
 GOLDEN = Path(__file__).parent / "golden"

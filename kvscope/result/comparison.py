@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kvscope.amounts import amount, change, pair
-from kvscope.bench.result.result import Quantity
-from kvscope.bench.result.side import Side
+from kvscope.result.result import Quantity
+from kvscope.result.side import Side
 
 Verdict = Literal["changed", "same", "unclear"]
 WITHIN = 0.05

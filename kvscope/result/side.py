@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvscope import signals
-from kvscope.bench.result.result import Quantity
 from kvscope.errors import UsageError, nearest
+from kvscope.result.result import Quantity
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Segment, Store
 from probes import border

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvscope.amounts import amount
-from kvscope.bench.result.result import Cell, Plot, Result, Table
+from kvscope.result.result import Cell, Plot, Result, Table
 
 LINE = "braille"
 MARKERS = (LINE, "●", "+", "x", "o")

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from kvscope.bench.result.result import Plot, Result, Series, Table
-from kvscope.bench.result.text import cell_text
+from kvscope.result.result import Plot, Result, Series, Table
+from kvscope.result.text import cell_text
 from probes.version import __version__
 
 STYLE = """
