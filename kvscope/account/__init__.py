@@ -8,5 +8,20 @@ from __future__ import annotations
 from kvscope.account.account import LEVELS, Account, Lacking, Limit, account
 from kvscope.account.change import Change, change
 from kvscope.account.facts import NO_FACTS, Facts
+from kvscope.account.over_time import Bin, Strip, account_now, account_over_time
 
-__all__ = ["LEVELS", "NO_FACTS", "Account", "Change", "Facts", "Lacking", "Limit", "account", "change"]
+__all__ = [
+    "LEVELS",
+    "NO_FACTS",
+    "Account",
+    "Bin",
+    "Change",
+    "Facts",
+    "Lacking",
+    "Limit",
+    "Strip",
+    "account",
+    "account_now",
+    "account_over_time",
+    "change",
+]

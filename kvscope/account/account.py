@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kvscope import signals
 from kvscope.account.facts import NO_FACTS, Facts
 from kvscope.account.token import TokenLevel, token_level
 from kvscope.floor import Floor
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import Admission, admission
 from kvscope.signals.phases import engine_phases, request_phases
-from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.samples import WATCH_LONGER, Samples
+from kvscope.signals.reading import Missing
+from kvscope.signals.samples import WATCH_LONGER, Cell, Samples
 from kvscope.store import Segment, Store
+from probes.catalog import REPLICA
 
 Known = Literal["counted", "inferred", "physics"]
 Shares = dict[str, float]
@@ -25,16 +25,6 @@ INSIDE = ("cap", "pool", "token_budget", "deferred", "rejected")
 OUTSIDE = ("idle", "demand")
 TOKEN_LIMITS = {"prefill_between": "prefill", "below_bound": "unknown", "stalls": "unknown"}
 """How a part of a token is named where it stands for the engine's limit."""
-VITALS = (
-    "running_requests",
-    "waiting_requests",
-    "generation_tokens_per_s",
-    "requests_per_s",
-    "kv_usage_ratio",
-    "ttft_mean_s",
-    "tpot_mean_s",
-    "itl_mean_s",
-)
 _NO_REQUEST = Missing("no request ran in this segment", "send the engine some work")
 
 
@@ -71,6 +61,8 @@ class Account:
     missing: tuple[Lacking, ...] = ()
     sources: tuple[str, ...] = ()
     replicas: dict[str, Account] = field(default_factory=dict)
+    front: bool = False
+    """It tells no queue: a front end, which counts all that is in flight as running."""
 
     @property
     def bound(self) -> Floor | None:
@@ -79,8 +71,62 @@ class Account:
 
 
 def account(store: Store, segment: Segment, facts: Facts = NO_FACTS) -> Account:
-    """Return the account of a segment; where a source cannot tell a level, what would is in ``missing``."""
+    """Return the account of a segment; where a source cannot tell a level, what would is in ``missing``.
+
+    Of a fleet: the whole, with each replica's own in ``replicas``.
+    """
     window = Samples(store, segment)
+    names = sorted({dict(labels).get(REPLICA, "") for labels in store.keys("sched.running")} - {""})
+    if len(names) < 2:
+        return _one(window, facts)
+    return whole({name: _one(window.only(Cell(REPLICA, name)), facts) for name in names}, segment.name)
+
+
+def whole(replicas: dict[str, Account], segment: str) -> Account:
+    """Return the account of several engines as one: each engine's time counts alike, its requests by their number.
+
+    A front end that tells no queue of its own speaks of the same requests as the engines behind it: it is left out.
+    """
+    engines = {name: one for name, one in replicas.items() if not one.front} or replicas
+    levels: dict[str, Shares | None] = {}
+    for level in LEVELS:
+        told = [(_weight(one, level), shares) for one in engines.values() if (shares := one.levels[level]) is not None]
+        total = sum(weight for weight, _ in told)
+        levels[level] = {part: sum(w * s[part] for w, s in told) / total for part in told[0][1]} if total else None
+    known = {level: _weakest([one.known[level] for one in engines.values() if one.levels[level]]) for level in LEVELS}
+    added = ("running_requests", "waiting_requests", "generation_tokens_per_s", "requests_per_s")
+    vitals: dict[str, float] = {}
+    for name in dict.fromkeys(name for one in engines.values() for name in one.vitals):
+        values = [one.vitals[name] for one in engines.values() if name in one.vitals]
+        vitals[name] = sum(values) / (1 if name in added else len(values))
+    admitted, first = levels["admission"], next(iter(engines.values()))
+    token = max(engines.values(), key=lambda one: _weight(one, "token"))
+    return Account(
+        segment=segment,
+        limit=limit_of(admitted, known["admission"]) if admitted else first.limit,
+        levels=levels,
+        known=known,
+        token_limit=token.token_limit,
+        vitals=vitals,
+        missing=tuple(dict.fromkeys(lack for one in engines.values() for lack in one.missing)),
+        sources=first.sources,
+        replicas=replicas,
+    )
+
+
+def _weight(one: Account, level: str) -> float:
+    """Return what an engine's shares of a level count: its requests, its tokens, or one engine's time."""
+    if level == "requests":
+        return one.vitals.get("running_requests", 0.0) + one.vitals.get("waiting_requests", 0.0)
+    return one.vitals.get("generation_tokens_per_s", 0.0) if level == "token" else 1.0
+
+
+def _weakest(known: list[str]) -> str:
+    """Return how a level of several engines is known: counted only where all counted."""
+    return next((how for how in ("inferred", "physics", "counted") if how in known), "")
+
+
+def _one(window: Samples, facts: Facts) -> Account:
     cut, held = intervals_of(window), admission(window)
     levels: dict[str, Shares | None] = dict.fromkeys(LEVELS)
     known = dict.fromkeys(LEVELS, "")
@@ -97,11 +143,9 @@ def account(store: Store, segment: Segment, facts: Facts = NO_FACTS) -> Account:
         token = token_level(cut, facts)
         missing += [Lacking("token", one.reason, one.remedy) for one in token.missing]
         levels["token"], known["token"] = token.shares, token.known
-    vitals = {
-        name: reading.value for name in VITALS if isinstance(reading := signals.compute(name, store, segment), Reading)
-    }
+    vitals = {} if isinstance(cut, Missing) else _vitals(cut)
     return Account(
-        segment=segment.name,
+        segment=window.segment.name,
         limit=_limit(held, token),
         levels=levels,
         known=known,
@@ -111,7 +155,24 @@ def account(store: Store, segment: Segment, facts: Facts = NO_FACTS) -> Account:
         headroom=_headroom(held, vitals),
         missing=tuple(dict.fromkeys(missing)),
         sources=facts.sources,
+        front=not window.keys("sched.waiting"),
     )
+
+
+def _vitals(cut: Intervals) -> dict[str, float]:
+    """Return the figures of the headline, over the same stretches as the shares."""
+    made, ended, watched = cut.total("tokens.generated"), cut.total("requests.finished"), cut.watched_s
+    found = {
+        "running_requests": cut.average("sched.running"),
+        "waiting_requests": cut.average("sched.waiting"),
+        "generation_tokens_per_s": made / watched if made is not None and watched else None,
+        "requests_per_s": ended / watched if ended is not None and watched else None,
+        "kv_usage_ratio": cut.average("kv.usage_ratio"),
+        "ttft_mean_s": cut.mean_of("latency.ttft"),
+        "tpot_mean_s": cut.mean_of("latency.tpot"),
+        "itl_mean_s": cut.mean_of("latency.itl"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _phases(cut: Intervals, levels: dict[str, Shares | None], known: dict[str, str], missing: list[Lacking]) -> None:
@@ -126,21 +187,25 @@ def _phases(cut: Intervals, levels: dict[str, Shares | None], known: dict[str, s
 
 
 def _limit(held: Admission | Missing, token: TokenLevel | None) -> Limit:
-    """Return the largest part of admission that holds for half of the time; without admission, that of a token.
-
-    Where no part does alone, those outside the engine (or inside it) may do together: the largest of them is named.
-    """
+    """Return the limit by admission; where nobody tells that, by what takes most of a token."""
     if isinstance(held, Missing):
         if token is None or token.shares is None:
             return Limit("unknown", 0.0, "")
         name = TOKEN_LIMITS.get(token.limit, token.limit)
         return Limit(name, token.shares.get(token.limit, 0.0), token.known)
-    shares = held.shares
+    return limit_of(held.shares, held.known)
+
+
+def limit_of(shares: Shares, known: str) -> Limit:
+    """Return the largest part of admission that holds for half of the time.
+
+    Where no part does alone, those outside the engine (or inside it) may do together: the largest of them is named.
+    """
     name = max(shares, key=lambda part: shares[part])
     if shares[name] < HALF:
         side = next((some for some in (INSIDE, OUTSIDE) if sum(shares[part] for part in some) >= HALF), ())
         name = max(side, key=lambda part: shares[part]) if side else "unknown"
-    return Limit(name, shares[name], held.known)
+    return Limit(name, shares[name], known)
 
 
 def _headroom(held: Admission | Missing, vitals: dict[str, float]) -> dict[str, float]:

@@ -65,6 +65,8 @@ def lines(account: Account) -> Iterator[Line]:
             yield Line(label, parts(shares), _KNOWN.get(account.known[level], "") + near)
     if account.token is not None and account.token.shares is not None:
         yield Line("a token", _token(account.token), ", ".join((_KNOWN[account.token.known], *account.sources)))
+    for name, one in account.replicas.items():
+        yield Line("replica", f"{name}: {headline(one)}", _KNOWN.get(one.limit.known, ""))
     told = set()
     for lack in account.missing:
         if (lack.reason, lack.remedy) not in told:

@@ -6,10 +6,11 @@ itself. At most ``MOST`` stretches: a long segment is looked at more coarsely, n
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import inf, nextafter
+from operator import sub
 from statistics import median
 
 from kvscope.signals.flows import MIN_SAMPLES, Flow
@@ -58,9 +59,18 @@ class Intervals:
     def grown(self, metric: str) -> list[float] | None:
         """Return a counter's increase in each stretch, or None when nobody reports it."""
         if metric not in self._grown:
-            counter = self.window.counter(metric)
-            self._grown[metric] = None if isinstance(counter, Missing) else self._increases(counter)
+            keys = self.window.keys
+            there = keys(metric) or keys(metric.removesuffix(".count"))
+            counter = self.window.counter(metric) if there else None
+            self._grown[metric] = self._increases(counter) if isinstance(counter, Flow) else None
         return self._grown[metric]
+
+    def average(self, metric: str) -> float | None:
+        """Return a gauge's average over the time watched."""
+        values, watched = self.gauge(metric), self.watched_s
+        if values is None or not watched:
+            return None
+        return sum(weight * value for weight, value in zip(self.weights(), values, strict=True)) / watched
 
     def total(self, metric: str) -> float | None:
         """Return a counter's increase over the whole segment."""
@@ -71,11 +81,11 @@ class Intervals:
 
     def sum_of(self, metric: str) -> float | None:
         """Return the sum of an observation over the requests that reported one: a histogram's, or of each value."""
-        return sum(self._observed(metric)) if self.window.store.keys(metric) else self.total(f"{metric}.sum")
+        return sum(self._observed(metric)) if self.window.keys(metric) else self.total(f"{metric}.sum")
 
     def count_of(self, metric: str) -> float | None:
         """Return how many values an observation had in the segment."""
-        if self.window.store.keys(metric):
+        if self.window.keys(metric):
             return float(len(self._observed(metric)))
         return self.total(f"{metric}.count")
 
@@ -99,16 +109,20 @@ class Intervals:
     def _increases(self, counter: Flow) -> list[float]:
         found = [0.0] * len(self.lengths)
         for part in counter.parts:
-            same = not part.jumps and _same(part.times, self.times)
-            own = part.levels if same else [part.sign * part.level(nextafter(t, inf)) for t in self.times]
-            for index, (before, after) in enumerate(pairwise(own)):
-                found[index] += part.sign * (after - before)
+            at = None if part.jumps else _start_of(self.times, part.times)
+            if at is not None:
+                levels: Sequence[float] = part.levels[at : at + len(self.times)]
+            else:
+                # Just past each time: what came with a sample belongs to the stretch that the sample ends.
+                levels = [part.sign * part.level(nextafter(t, inf)) for t in self.times]
+            grown = map(sub, islice(levels, 1, None), levels)
+            found = [one + part.sign * more for one, more in zip(found, grown, strict=True)]
         return found
 
 
 def intervals_of(window: Samples) -> Intervals | Missing:
     """Return the stretches of a segment, made once until the store changes; Missing where it has too few samples."""
-    key = ("intervals", window.segment.name, window.segment.start_s, window.segment.end_s)
+    key = ("intervals", window.segment.name, window.segment.start_s, window.segment.end_s, window.cell)
     memo = window.store.memo()
     known = memo.get(key)
     if not isinstance(known, Intervals | Missing):
@@ -124,7 +138,7 @@ def _cut(window: Samples) -> Intervals | Missing:
             times = max((taken for taken, _ in slices.values()), key=len)
             break
     else:
-        known = next((metric for metric in _CLOCKS if window.store.keys(metric)), None)
+        known = next((metric for metric in _CLOCKS if window.keys(metric)), None)
         if known:
             return window.absent(known)
         return Missing("no source reports requests, steps or tokens over time", remedy("sched.running", window.store))
@@ -141,6 +155,13 @@ def _held(times: Sequence[float], values: Sequence[float], cuts: Sequence[float]
     if _same(times, cuts):
         return values
     return [values[max(0, bisect_right(times, t) - 1)] for t in cuts]
+
+
+def _start_of(cuts: Sequence[float], times: Sequence[float]) -> int | None:
+    """Return where ``cuts`` lie in ``times`` as one run, or None where they do not."""
+    at = bisect_left(times, cuts[0])
+    last = at + len(cuts) - 1
+    return at if last < len(times) and times[at] == cuts[0] and times[last] == cuts[-1] else None
 
 
 def _same(times: Sequence[float], cuts: Sequence[float]) -> bool:

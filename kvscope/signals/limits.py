@@ -180,7 +180,7 @@ def _turned_away(cut: Intervals, chunk: range) -> float:
 
 def _reasons(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> dict[str, float]:
     """Share out the time in which requests were held back: one reason a chunk, but for prompts of mixed length."""
-    engine = next((dict(labels).get("engine", "") for labels in cut.window.store.keys("engine.info")), "")
+    engine = next((dict(labels).get("engine", "") for labels in cut.window.keys("engine.info")), "")
     if engine in _ONE_REASON:
         return {_ONE_REASON[engine]: 1.0}
     pool = _pool(cut, running, chunk)
@@ -287,7 +287,7 @@ def _lengths(cut: Intervals) -> list[tuple[float, float, float]]:
     if seen:
         return [(value, value, 1.0) for value in seen]
     totals: dict[float, float] = {}
-    for labels in cut.window.store.keys(f"{metric}.bucket"):
+    for labels in cut.window.keys(f"{metric}.bucket"):
         bound = _bound(labels)
         grown = cut.window.increase_of(f"{metric}.bucket", **dict(labels))
         totals[bound] = totals.get(bound, 0.0) + (0.0 if isinstance(grown, Missing) else grown)

@@ -129,3 +129,44 @@ def test_each_part_is_a_signal_that_rules_can_read(part: str) -> None:
 def gauges(running: float, waiting: float, deferred: float = 0.0) -> list[Sample]:
     said = {"sched.running": running, "sched.waiting": waiting, "sched.deferred": deferred, "kv.usage_ratio": 0.1}
     return [Sample(metric, value, 1000.0 + t, ()) for t in range(30) for metric, value in said.items()]
+
+
+def replica(samples: list[Sample], name: str) -> list[Sample]:
+    return [one._replace(labels=(*one.labels, ("replica", name))) for one in samples]
+
+
+def test_a_fleet_is_accounted_for_as_a_whole_and_by_replica() -> None:
+    store = Store()
+    store.add(replica(simulate(Scenario(24, cap=4), 15, 1, warm_up_s=2.0).samples, "a:8000"))
+    store.add(replica(simulate(Scenario(3), 15, 2, warm_up_s=2.0).samples, "b:8000"))
+    found = account(store, store.segments[-1])
+    assert {name: one.limit.name for name, one in found.replicas.items()} == {"a:8000": "cap", "b:8000": "demand"}
+    for level, shares in found.levels.items():
+        assert shares is not None, level
+        assert sum(shares.values()) == pytest.approx(1.0)
+    admitted = found.levels["admission"]
+    assert admitted is not None
+    assert admitted["cap"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_front_end_speaks_of_its_workers_requests_and_is_not_counted_beside_them() -> None:
+    store, worker = Store(), simulate(Scenario(24, cap=4), 15, 1, warm_up_s=2.0).samples
+    front = [
+        one._replace(value=24.0) if one.metric == "sched.running" else one
+        for one in worker
+        if one.metric in ("sched.running", "tokens.generated")
+    ]
+    store.add(replica(worker, "worker:9000"))
+    store.add(replica(front, "front:8000"))
+    found = account(store, store.segments[-1])
+    assert set(found.replicas) == {"worker:9000", "front:8000"}
+    assert found.limit == found.replicas["worker:9000"].limit
+    assert found.vitals["running_requests"] == found.replicas["worker:9000"].vitals["running_requests"]
+
+
+def test_a_front_end_alone_counts_those_beyond_the_cap_as_waiting() -> None:
+    store = Store()
+    store.add([Sample("sched.running", 24.0, 1000.0 + t, ()) for t in range(20)])
+    store.add([Sample("sched.max_running", 8.0, 1000.0, ())])
+    store.add([Sample("kv.usage_ratio", 0.1, 1000.0 + t, ()) for t in range(20)])
+    assert account(store, store.segments[-1]).limit.name == "cap"
