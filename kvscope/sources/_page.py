@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kvscope.sources._prometheus import Parser
+from kvscope.sources.identity import Processes, Seen
 from kvscope.sources.maps._base import Derived, EngineMap, Entry
 from kvscope.sources.settings import Settings
 from probes.border import LARGEST, Memo, Refused, finite, printable, weight, written
@@ -15,14 +17,12 @@ from probes.sample import Labels, Sample, labels_of
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
 _RESOLVED_BYTES = 24 << 20
-_LAST_BYTES = 16 << 20
 _MOST_TARGETS = 100_000
 _MOST_SETS, _MOST_BUCKETS = 1000, 8000
 """Label sets of one metric that are told apart; further ones are added up as ``other``. A page of 64 layers, or of 200
 adapters with five reasons to end each, has as many."""
 OTHER = "other"
-_FLOAT_NOISE = 1e-9
-"""An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
+_MODEL_WITHIN, _MOST_MODELS = 1 << 16, 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,11 +42,19 @@ Targets = tuple[_Target, ...]
 
 @dataclass(slots=True)
 class PageResult:
-    """What a page brought. ``restarted`` says that the engine started anew since the page before."""
+    """What a page brought. ``seen`` says who wrote it, compared with the page before, and ``process`` which of several
+    that answer in turns (None while one does); ``counters`` are what only grows."""
 
     samples: list[Sample] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    restarted: bool = False
+    seen: Seen = Seen.SAME
+    process: int | None = None
+    counters: dict[tuple[str, Labels], float] = field(default_factory=dict)
+
+    @property
+    def restarted(self) -> bool:
+        """Whether the engine started anew since the page before."""
+        return self.seen is Seen.RESTARTED
 
 
 class PageReader:
@@ -72,13 +80,15 @@ class PageReader:
         self._folded: set[str] = set()
         self._infos: dict[str, dict[Labels, None]] = {}
         self._parser: Parser[Targets] = Parser(self.resolve)
-        self._last: dict[tuple[str, Labels], float] = {}
+        self._processes: Processes[tuple[str, Labels]] = Processes()
+        self._models: dict[str, None] = {}
         self._said: set[str] = set()
         self._left_out: set[str] = set()
 
     def read(self, text: str, t: float, side: Mapping[str, float] | None = None) -> PageResult:
         """Return the samples of a page scraped at ``t`` (seconds since the epoch), and of ``side`` read with it."""
         page = self._parser.parse(text)
+        self._look_at_models(text)
         result = self.read_rows(page.rows, t, side)
         if page.bad_lines:
             self._say_once(
@@ -98,7 +108,7 @@ class PageReader:
         for notice in derived.notices:
             self._say_once(notice, result)
         counters = {key: value for key, value in values.items() if key in grows}
-        self._watch(counters, values.get(("process.start_time", ())), result)
+        self._watch(counters, values.get(("process.start_time", ())), t, result)
         result.samples = [Sample(metric, value, t, labels) for (metric, labels), value in values.items()]
         result.samples += [Sample(metric, value, t) for metric, value in derived.values.items()]
         result.samples += self._settings(t, {*(metric for metric, _ in values), *derived.values})
@@ -248,21 +258,36 @@ class PageReader:
                     self.settings.read(name, value, "page")
         return [sample for sample in self.settings.samples(t) if sample.metric not in said]
 
-    def _watch(self, counters: dict[tuple[str, Labels], float], start: float | None, result: PageResult) -> None:
-        """Compare with the page before: a counter that went back, or another start time, is a restart."""
-        last = self._last
-        back = [metric for (metric, labels), value in counters.items() if _went_back(value, last.get((metric, labels)))]
-        start_key = ("process.start_time", ())
-        started = start is not None and last.get(start_key, start) != start
-        if back or started:
-            result.restarted = True
-            why = "its start time changed" if started else f"{len(back)} counters went back, e.g. {back[0]}"
-            result.notices.append(f"the engine restarted: {why}")
-        # A family that is absent from one page is compared with the last page that had it.
-        kept = {} if result.restarted or len(last) * 300 > _LAST_BYTES else last
-        self._last = {**kept, **counters}
-        if start is not None:
-            self._last[start_key] = start
+    def _watch(
+        self, counters: dict[tuple[str, Labels], float], start: float | None, t: float, result: PageResult
+    ) -> None:
+        """Find out whether the process of the page before wrote this one."""
+        found = self._processes.see(counters, start, next(iter(self._models), ""), t)
+        result.seen, result.counters = found.seen, counters
+        result.process = found.number if self._processes.several else None
+        if found.seen is Seen.RESTARTED:
+            example = f", e.g. {found.fallen[0][0]}" if found.fallen else ""
+            result.notices.append(f"the engine restarted: {found.why}{example}")
+        elif found.seen is Seen.EXCHANGED:
+            result.notices.append(f"another engine answers here now: {found.why}")
+        elif found.seen is Seen.SEVERAL:
+            result.notices.append("several engines answer behind this address in turns: each is followed by itself")
+
+    def _look_at_models(self, text: str) -> None:
+        """Note which model's engine wrote a page: the first that it names, unless that is one of those named before."""
+        label = next((label for label, tag in self.engine.IDENTITY.items() if tag == "model"), None)
+        found = re.search(rf'[{{,]{label}="((?:[^"\\]|\\.){{1,256}})"', text[:_MODEL_WITHIN]) if label else None
+        if found is None:
+            return
+        name = printable(found[1], 128)
+        if name in self._models:
+            return
+        named = dict.fromkeys(printable(one, 128) for one in re.findall(rf'[{{,]{label}="([^"\\]{{1,256}})"', text))
+        # Adapters beside a model come and go: only when none of those named before is left is it another one's page.
+        if not self._models or not named.keys() & self._models.keys():
+            if self._models:
+                self.tags["model"] = name
+            self._models = dict(list(named.items())[:_MOST_MODELS])
 
     def _say_once(self, notice: str, result: PageResult) -> None:
         if notice not in self._said and len(self._said) < 100:
@@ -300,10 +325,6 @@ def _combined(target: _Target, raw: list[float]) -> float:
         return max(raw) * scale
     total = sum(raw) * scale
     return total / len(raw) if entry.combine == "mean" else total
-
-
-def _went_back(value: float, before: float | None) -> bool:
-    return before is not None and value < before - abs(before) * _FLOAT_NOISE
 
 
 def _bound(text: str, scale: float) -> str:

@@ -8,6 +8,8 @@ from kvscope.sources._base import Description
 from probes.catalog import REPLICA
 from probes.sample import Labels, Sample
 
+_MOST_SETS = 20_000
+
 
 class Labeller:
     """Adds the label ``replica`` to samples; label sets come again and again, so each is built once."""
@@ -22,9 +24,17 @@ class Labeller:
         found = []
         for metric, value, t, labels in samples:
             if labels not in known:
-                known[labels] = tuple(sorted((*labels, (REPLICA, self.replica))))
+                known[labels] = self._named(labels)
             found.append(Sample(metric, value, t, known[labels]))
         return found
+
+    def _named(self, labels: Labels) -> Labels:
+        if len(self._known) >= _MOST_SETS:
+            self._known.clear()
+        # Several that answer behind one of a fleet's addresses are told apart there already.
+        inner = [value for name, value in labels if name == REPLICA]
+        rest = [pair for pair in labels if pair[0] != REPLICA]
+        return tuple(sorted((*rest, (REPLICA, " ".join([self.replica, *inner])))))
 
 
 def describe(kind: str, target: str, tags: Mapping[str, Mapping[str, str]], answered: int, members: int) -> Description:

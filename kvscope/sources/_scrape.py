@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,6 +12,7 @@ from kvscope.sources._fetch import FetchError, fetch
 from kvscope.sources._flags import flags_of, local_pid
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
+from kvscope.sources.clock import STEADY
 from kvscope.sources.maps._base import HasSide, Role
 from kvscope.sources.settings import DOCUMENTS, flags_wanted, of_document
 from probes import border
@@ -60,7 +60,7 @@ class ScrapeSource:
         *,
         timeout_s: float = TIMEOUT_S,
         first_timeout_s: float | None = None,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] = STEADY.now,
         get: Fetch = fetch,
         pid_of: Callable[[str], int | None] = local_pid,
         alone: bool = True,
@@ -87,7 +87,10 @@ class ScrapeSource:
     def describe(self) -> Description:
         tags = dict(self._log.reader.tags)
         kind = self._log.reader.engine.ENGINE
-        return Description(kind, self.url, tags["engine"], tags.get("version", ""), tags, alive=self._log.answered)
+        heard_s = self._log.heard_s or None
+        return Description(
+            kind, self.url, tags["engine"], tags.get("version", ""), tags, alive=self._log.answered, heard_s=heard_s
+        )
 
     def poll(self) -> Poll:
         if self._fresh:
@@ -101,6 +104,11 @@ class ScrapeSource:
             if not self._log.answered:
                 self._look_beside()
             self._log.page(text, self._now(), self._side())
+            if self._log.exchanged:
+                self._log.exchanged = False
+                self._look_beside()
+        if told := STEADY.told():
+            self._log.notice(told)
         return self._log.take()
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
+from kvscope.sources.clock import Straightener
 from probes import border
 
 
@@ -53,7 +54,7 @@ class SeriesSource:
                 break
         if not waiting or not waiting[-1].text:
             raise SourceError(self._lines.damage or f"{path}: no scrape with a page in it; expected lines {{t, text}}")
-        self._log = PageLog(reader_for(waiting[-1].text, str(path)))
+        self._log = PageLog(reader_for(waiting[-1].text, str(path)), Straightener())
         self._pacer = Pacer(((scrape.t, scrape) for scrape in _chained(waiting, scrapes)), speed, clock)
         self._told_damage = False
 
@@ -93,15 +94,13 @@ class SeriesSource:
             raise SourceError(f"{self._path}: {error.strerror}") from error
 
     def _scrapes(self) -> Generator[_Scrape, None, None]:
-        last = float("-inf")
         for number, line in self._lines:
             try:
                 t = border.time_s(line.get("t"), "time 't'")
             except border.Refused as error:
                 raise SourceError(f"{self._path}, line {number}: {error}; expected lines {{t, text}}") from error
-            last = max(last, t)
             text = line.get("text")
-            yield _Scrape(last, text if isinstance(text, str) else "", _reason(line))
+            yield _Scrape(t, text if isinstance(text, str) else "", _reason(line))
 
 
 def _chained(first: list[_Scrape], rest: Iterator[_Scrape]) -> Iterator[_Scrape]:

@@ -13,6 +13,7 @@ from typing import Any
 from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._page import PageResult
+from kvscope.sources.identity import Seen
 from kvscope.sources.maps._base import json_number
 from kvscope.sources.settings import Settings
 from probes import border
@@ -60,7 +61,8 @@ class IterationReader:
             iteration = _number(entry, "iter")
             if iteration is not None:
                 # The iteration's number starts again with the engine.
-                result.restarted |= iteration < self._last_iteration
+                if iteration < self._last_iteration:
+                    result.seen = Seen.RESTARTED
                 self._last_iteration = iteration
             self._count(entry)
         if entries:
