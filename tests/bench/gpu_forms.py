@@ -23,7 +23,7 @@ from engine.kernels._cuda.timing import copy_bandwidth, sets_for
 from engine.kernels._cuda.tuning import processors
 from engine.kernels._cuda.worklist import parts_for
 
-LAUNCHES = [(warps, stages, programs) for warps in (1, 2, 4, 8) for stages in (2, 3) for programs in (2, 3, 4, 8)]
+LAUNCHES = [(warps, stages, programs) for warps in (1, 2, 4) for stages in (3, 4) for programs in (4, 5, 6, 8)]
 
 
 def times(form: str, batch: int, context: int, sweep: bool) -> dict[str, float]:

@@ -22,20 +22,20 @@ def raised(x, kind: tl.constexpr):
     """Of each byte the low four bits + 1032, and sixteen times the high four + 1152, as float16."""
     if kind == tl.float32:
         return ((x << 4).to(tl.int8) >> 4).to(tl.float32) + 1032.0, (x >> 4).to(tl.float32) * 16.0 + 1152.0
-    low, high = tl.inline_asm_elementwise(
-        """{
-        .reg .b32 a;
-        .reg .b32 b;
-        prmt.b32 a, $4, 0, 0x4140;
-        prmt.b32 b, $4, 0, 0x4342;
-        lop3.b32 $0, a, 0x000f000f, 0x64086408, 0x6a;
-        lop3.b32 $1, b, 0x000f000f, 0x64086408, 0x6a;
-        lop3.b32 $2, a, 0x00f000f0, 0x64806480, 0x6a;
-        lop3.b32 $3, b, 0x00f000f0, 0x64806480, 0x6a;
-        }""",
-        "=&r,=&r,=&r,=&r,r", [x], dtype=(tl.float16, tl.float16), is_pure=True, pack=4,
-    )  # fmt: skip
-    return low, high
+    else:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .b32 a;
+            .reg .b32 b;
+            prmt.b32 a, $4, 0, 0x4140;
+            prmt.b32 b, $4, 0, 0x4342;
+            lop3.b32 $0, a, 0x000f000f, 0x64086408, 0x6a;
+            lop3.b32 $1, b, 0x000f000f, 0x64086408, 0x6a;
+            lop3.b32 $2, a, 0x00f000f0, 0x64806480, 0x6a;
+            lop3.b32 $3, b, 0x00f000f0, 0x64806480, 0x6a;
+            }""",
+            "=r,=r,=r,=r,r", [x], dtype=(tl.float16, tl.float16), is_pure=True, pack=4,
+        )  # fmt: skip
 
 
 @triton.jit

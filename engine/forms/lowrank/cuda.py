@@ -6,10 +6,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from engine.forms.cold_int8.cuda import halves
+from engine.forms.cold_int8.cuda import halves, raised
 from engine.kernels._cuda.page import as_floats, page_at, soften
 
-LAUNCH = (1, 3, 4)
+LAUNCH = (1, 4, 6)
 
 
 @triton.jit
@@ -50,13 +50,16 @@ def fold(
     WIDTH: tl.constexpr = 16 if RANK <= 16 else (32 if RANK <= 32 else (64 if RANK <= 64 else 128))
     wide: tl.constexpr = tl.float32 if kind == tl.float32 else tl.float16
     before, near = top, mine.to(wide)
+    # What is added to every element of B adds this to every component: cheaper than taking it from each element.
+    more = (1152.0 * tl.sum(near.to(tl.float32), 1))[:, None]
     weights = tl.zeros([ROWS, TOKENS], tl.float32)
     page = tl.load(entry)
     for i in tl.range(0, (count - part + parts - 1) // parts, num_stages=STAGES):
         following = tl.load(entry + (i + 1) * parts)
         at = page_at(data, page, SLAB, PER_SLAB, PAGE)
         b_k, a_k, b_v, a_v, s_k, s_v = factors(at, page >= 0, DIM, TOKENS, RANK, WIDTH)
-        inner = tl.dot(near, tl.trans(halves(b_k, kind)), input_precision=PRECISION).to(tl.float32) * s_k[None, :]
+        inner = tl.dot(near, tl.trans(raised(b_k, kind)), input_precision=PRECISION).to(tl.float32)
+        inner = (inner - more) * s_k[None, :]
         s = tl.dot(inner.to(wide), tl.trans(halves(a_k, kind)), input_precision=PRECISION).to(tl.float32)
         top, weights, acc, weight = soften(s, top, weights, acc, scale)
         inner = tl.dot(weight.to(wide), tl.trans(halves(a_v, kind)), input_precision=PRECISION).to(tl.float32)

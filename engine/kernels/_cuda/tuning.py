@@ -9,7 +9,7 @@ import torch
 from engine.kernels._cuda.attend import Launch
 from engine.kernels._cuda.pool import reader
 from engine.kernels._cuda.select import Choice
-from engine.kernels._cuda.worklist import parts_for
+from engine.kernels._cuda.worklist import LEAST_SLOTS, parts_for
 
 COLD = (4, 2, 3)
 
@@ -30,7 +30,11 @@ def launch_for(pairs: int, pages: int, count: int, forms: tuple[str, ...] = ()) 
     if forms:
         own = [getattr(reader(form), "LAUNCH", COLD) for form in forms]
         warps, stages, programs = own[0] if len(own) == 1 else COLD
-        return Launch(parts_for(pairs, pages, programs * count), warps, 2, stages)
+        room = programs * count
+        # A little more than there is room for at once, and the last programs run alone: long pairs are cut finer then.
+        if room < pairs < 4 * room and pages >= 128:
+            room = min(4 * room, max(LEAST_SLOTS, 4 * pairs))
+        return Launch(parts_for(pairs, pages, room), warps, 2, stages)
     if pairs >= 3 * count:
         return Launch(1, 4, 2)
     if pages * pairs <= 16 * count:

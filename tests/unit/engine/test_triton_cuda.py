@@ -126,24 +126,34 @@ def of_forms(forms: tuple[str, ...], *, folds: bool) -> dict[str, object]:
     return constants(pool, folds=folds) | {"BITS": PAGE_BITS}
 
 
-def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int) -> Any:
+def compiled_for_hopper(kernel: Any, constants: dict[str, object], warps: int, kind: str = "bf16") -> Any:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    types = {name: POINTERS.get(name, "i32" if name in INTEGERS else "*i32") for name in kernel.arg_names}
+    pointers = {name: f"*{kind}" if target == "*bf16" else target for name, target in POINTERS.items()}
+    types = {name: pointers.get(name, "i32" if name in INTEGERS else "*i32") for name in kernel.arg_names}
     constants = {name: value for name, value in constants.items() if name in types}
     source = ASTSource(fn=kernel, signature=types | dict.fromkeys(constants, "constexpr"), constexprs=constants)
     return compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "enable_fp_fusion": True})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forms", [(), *((form,) for form in cold_names()), cold_names()], ids=str)
-def test_attention_compiles_for_hopper_within_its_shared_memory(forms: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("forms", "kind"),
+    [
+        *(((), "bf16"), (("cold_int8",), "fp32"), (("cold_int4",), "fp32")),
+        *(((form,), "bf16") for form in cold_names()),
+    ],
+    ids=str,
+)
+def test_attention_compiles_for_hopper_within_its_shared_memory(forms: tuple[str, ...], kind: str) -> None:
     from engine.kernels._cuda.attend import attend_pages
 
     early, warps = len(forms) != 1, 4 if forms else 8
     constants = {"LANES": 4, "PLANNED": not early, "STAGES": 3, "COLD_STAGES": 2, "STEP": 16, "EVICT": ""}
-    made = compiled_for_hopper(attend_pages, SHAPE | constants | of_forms(forms, folds=True) | {"EARLY": early}, warps)
+    made = compiled_for_hopper(
+        attend_pages, SHAPE | constants | of_forms(forms, folds=True) | {"EARLY": early}, warps, kind
+    )
     assert "cubin" in made.asm
     assert ("griddepcontrol.wait" in made.asm["ptx"]) == early
     assert made.metadata.shared <= 227 * 1024
