@@ -16,7 +16,7 @@ from kvscope.verification import Verification, verify_change
 
 SHOWN = ("likely", "possible")
 SETTLE_S = 15.0
-"""At the longest: requests of the old settings leave, and what a new pool lost is computed again."""
+"""At the longest: requests of the old settings leave, and what a new pool lost is recomputed."""
 
 
 @dataclass(frozen=True, slots=True)

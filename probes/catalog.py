@@ -55,7 +55,7 @@ _METRICS = (
     Metric("tokens.generated", _C, "tokens", "Output tokens."),
     Metric("tokens.prompt", _C, "tokens", "Prompt tokens, found in the prefix cache or computed."),
     Metric("tokens.prefilled", _C, "tokens", "Prompt tokens computed (not found in the prefix cache)."),
-    Metric("tokens.recomputed", _C, "tokens", "Tokens computed again after a preemption."),
+    Metric("tokens.recomputed", _C, "tokens", "Tokens recomputed after a preemption."),
     Metric("requests.finished", _C, "requests", "Requests that ended."),
     Metric("requests.errors", _C, "requests", "Requests that failed."),
     Metric("requests.cancelled", _C, "requests", "Requests given up by their clients before they ended."),

@@ -101,7 +101,7 @@ def _model(options: argparse.Namespace) -> tuple[float, int, str]:
 
 SIZES = tuple(1 << power for power in range(10))
 WASTE_LIMIT = 0.15
-"""The article's limit (§4.4): above it a smaller or variable block is worth a look."""
+"""Above this share a smaller or variable block is worth a look."""
 EQUAL = 0.005
 """Totals this close count as equal, and the larger block wins: reads like long runs."""
 SUBDIVISION = 8
@@ -235,7 +235,7 @@ def _bands_table(lengths: Sequence[int], costs: Costs, sizes: Sequence[int]) -> 
 
 
 def bands_of(lengths: Sequence[int]) -> list[tuple[Band, list[int]]]:
-    """Group lengths by the article's three classes; empty ones are left out."""
+    """Group lengths by three classes, short, middle and long; empty ones are left out."""
     grouped: dict[str, list[int]] = {}
     for length in lengths:
         grouped.setdefault(band_of(DEFAULT, length).name, []).append(length)

@@ -307,7 +307,7 @@ _DRAWN = 2000
 WHOLE = 0.95
 """A least coefficient from here on is that of an uncompressed cache."""
 ARTICLE = ((0, 0.6), (8192, 0.35), (32768, 0.28))
-"""The article's example coefficients (§4.2), to be held against."""
+"""Coefficients by length from the literature, to be held against."""
 
 
 def result_of(
@@ -375,7 +375,7 @@ def _plot(points: Sequence[Point], found: Fit) -> Plot:
     series = (
         Series("measured", xs, tuple(point.mean for point in points)),
         Series("pieces with margin", xs, tuple(found.coefficient(p.tokens) * (1 + found.margin) for p in points)),
-        Series("the article's example", xs, tuple(article)),
+        Series("an example from the literature", xs, tuple(article)),
     )
     return Plot("Coefficient: held / uncompressed", "tokens of a request", "coefficient", "x", series, even=True)
 

@@ -144,7 +144,7 @@ def _of_target(options: argparse.Namespace) -> Share:
 
 
 ENOUGH = 0.30
-"""The article's bar (§5.2): above it reaching KV is what binds."""
+"""Above this share of decode, KV access is what binds."""
 PARTS = ("index_share", "gather_share", "decompress_share", "attend_share", "linear_share")
 
 

@@ -30,7 +30,7 @@ ALONE, ROUNDS, QUICK_ROUNDS = (2048, 16384), 4, 2
 """Kernels alone: contexts, and turns of each kernel."""
 WAYS = ("generic", "block")
 ENOUGH = 0.20
-"""The article's bar (§4.3) for the long context."""
+"""The gain that kernels must bring at the longest context to be worth it."""
 STEP = "itl_p50_s"
 COLUMNS = ("ttft_p50_s", "tpot_p50_s", STEP, "output_tokens_per_s")
 

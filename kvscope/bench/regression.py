@@ -20,7 +20,7 @@ from kvscope.result.result import Quantity, Result, Table
 from kvscope.sources.builtin import split_knobs
 
 BAR = 0.02
-"""The article's bar: an accuracy loss above two points is too much (§5.2)."""
+"""An accuracy loss above two points is too much."""
 SAME_WORK = ("kernels", "selector", "wrong")
 """Knobs that say how work is done, not what is kept or read."""
 CONTEXTS = "1024,2047,4096"

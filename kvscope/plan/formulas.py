@@ -1,8 +1,7 @@
 """What rules of thumb would have said, to be held against the layer-by-layer count.
 
-From the article this project was born from: the plain formula of §2.1, the "a quarter" of its title, the measured
-coefficient of §4.2 with its safety margin, and its coefficients by length. They are examples there ("do not copy
-them"), and stand here to show what copying them costs.
+The plain formula, "a quarter of it" as one reads, a measured coefficient with its safety margin, and coefficients by
+length. They are examples of the literature, and stand here to show what copying them costs.
 """
 
 from __future__ import annotations
@@ -40,12 +39,10 @@ def estimates(model: Geometry, context: int, forms: KvForms) -> tuple[Estimate, 
         return ()
     piece = next((coefficient for below, coefficient in PIECES if context < below), BEYOND)
     return (
-        Estimate("plain", "2 × tokens × layers × KV heads × head size × bytes (§2.1)", plain),
-        Estimate("quarter", "a quarter of that, whatever the length (§1, refuted in §7)", round(plain * 0.25)),
-        Estimate("margin", "0.32 of that: 0.28 measured, with a margin (§4.2)", round(plain * 0.32)),
-        Estimate(
-            "by length", f"{piece} of that at this length: 0.6, 0.35, 0.28 by length (§4.2)", round(plain * piece)
-        ),
+        Estimate("plain", "2 × tokens × layers × KV heads × head size × bytes", plain),
+        Estimate("quarter", "a quarter of that, whatever the length", round(plain * 0.25)),
+        Estimate("margin", "0.32 of that: 0.28 measured, with a margin", round(plain * 0.32)),
+        Estimate("by length", f"{piece} of that at this length: 0.6, 0.35, 0.28 by length", round(plain * piece)),
     )
 
 

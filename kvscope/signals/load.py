@@ -136,7 +136,7 @@ declare(
     "recomputed_share",
     share("tokens.recomputed", "tokens.prefilled", "no prompt token was computed in this segment"),
     DOWN,
-    "Tokens computed again after a preemption / prompt tokens computed.",
+    "Tokens recomputed after a preemption / prompt tokens computed.",
 )
 declare(
     "spec_accepted_share",

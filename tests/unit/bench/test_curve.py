@@ -82,7 +82,7 @@ def test_the_result_names_the_estimate_that_promised_too_little() -> None:
     assert found.warns[0].startswith("quarter, margin 0%: 20.0%")
     assert "3.0 times as many requests" in " ".join(found.says)
     assert json.loads(as_json(found))["curve"] == [[0, 0.6], [1000, 0.3]]
-    assert "the article's example" in render(found)
+    assert "an example from the literature" in render(found)
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ def ring_of(directory: Path, pid: int, ticks: int, **header: object) -> Path:
     ("name", "content", "kind"),
     [
         ("a.jsonl", SCRAPE.encode(), "series"),
-        ("a.dat", gzip.compress(SCRAPE.encode()), "series"),
+        ("a.dat", gzip.compress(SCRAPE.encode(), mtime=0), "series"),
         ("b.jsonl", FIXTURE.encode(), "recording"),
-        ("b.txt", gzip.compress(FIXTURE.encode()), "recording"),
+        ("b.txt", gzip.compress(FIXTURE.encode(), mtime=0), "recording"),
         ("c.db", b"# HELP x y\nvllm:num_requests_running 1\n", "series"),
     ],
 )
