@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
@@ -20,7 +22,29 @@ def local_pid(url: str) -> int | None:
     parts = urlsplit(url)
     if not is_loopback(parts.hostname or ""):
         return None
-    return listening_ports().get(parts.port or 80) or None
+    return _ports.pid_of(parts.port or 80) or None
+
+
+class _Ports:
+    """What listens here, looked at once for all who ask within a while: with many connections a look takes long."""
+
+    FRESH_S = 5.0
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[int, int] = {}
+        self._until_s = 0.0
+
+    def pid_of(self, port: int) -> int:
+        """Return who listens on a port; 0 where nobody is seen to."""
+        with self._lock:
+            if port not in self._found or time.monotonic() >= self._until_s:
+                self._found = listening_ports()
+                self._until_s = time.monotonic() + self.FRESH_S
+            return self._found.get(port, 0)
+
+
+_ports = _Ports()
 
 
 def flags_of(pid: int, wanted: Collection[str]) -> dict[str, str]:

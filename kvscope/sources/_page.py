@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from kvscope.sources._prometheus import Parser
 from kvscope.sources.identity import Processes, Seen
@@ -73,7 +74,7 @@ class PageReader:
         if beside:
             self.tags["beside"] = ", ".join(other.ENGINE for other in beside)
         self._entries, self._rank = _by_sample_name(self._engines)
-        self._telling = {name: _telling(engine, found) for name, found in self._entries.items()}
+        self._telling = _all_telling(self._engines)
         self._resolved: Memo[tuple[str, Labels], Targets | None] = Memo(_RESOLVED_BYTES)
         self._targets: dict[tuple[int, str, Labels, Labels], _Target] = {}
         self._sets: dict[str, dict[Labels, None]] = {}
@@ -295,7 +296,8 @@ class PageReader:
             result.notices.append(notice)
 
 
-def _by_sample_name(engines: Sequence[EngineMap]) -> tuple[dict[str, list[tuple[Entry, str]]], dict[str, int]]:
+@cache
+def _by_sample_name(engines: tuple[EngineMap, ...]) -> tuple[dict[str, list[tuple[Entry, str]]], dict[str, int]]:
     """Return sample name → the entries that read it, each with the histogram part it supplies; and whose each is."""
     found: dict[str, list[tuple[Entry, str]]] = {}
     rank: dict[str, int] = {}
@@ -307,6 +309,11 @@ def _by_sample_name(engines: Sequence[EngineMap]) -> tuple[dict[str, list[tuple[
             for part in parts:
                 found.setdefault(entry.name + part.replace(".", "_"), []).append((entry, part))
     return found, rank
+
+
+@cache
+def _all_telling(engines: tuple[EngineMap, ...]) -> dict[str, frozenset[str] | None]:
+    return {name: _telling(engines[0], found) for name, found in _by_sample_name(engines)[0].items()}
 
 
 def _telling(engine: EngineMap, found: Sequence[tuple[Entry, str]]) -> frozenset[str] | None:

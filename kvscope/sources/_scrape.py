@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from urllib.parse import urlsplit, urlunsplit
 
 from kvscope.errors import SourceError, UsageError
@@ -64,8 +65,11 @@ class ScrapeSource:
         get: Fetch = fetch,
         pid_of: Callable[[str], int | None] = local_pid,
         alone: bool = True,
+        reading: AbstractContextManager[object] | None = None,
     ) -> None:
+        """``reading`` is entered while a page is made sense of: many threads that do so at once hinder each other."""
         self.url = page_url(address)
+        self._reading = reading or nullcontext()
         self._timeout_s = timeout_s
         self._wall = wall
         self._get = get
@@ -74,9 +78,12 @@ class ScrapeSource:
         self._told_side = False
         text = get(self.url, first_timeout_s or timeout_s)
         self._last_t = wall()
-        self._log = PageLog(reader_for(text, self.url, alone=alone))
+        with self._reading:
+            self._log = PageLog(reader_for(text, self.url, alone=alone))
         self._look_beside()
-        self._log.page(text, self._last_t, self._side())
+        side = self._side()
+        with self._reading:
+            self._log.page(text, self._last_t, side)
         self._fresh = True
 
     @property
@@ -103,7 +110,9 @@ class ScrapeSource:
         else:
             if not self._log.answered:
                 self._look_beside()
-            self._log.page(text, self._now(), self._side())
+            side = self._side()
+            with self._reading:
+                self._log.page(text, self._now(), side)
             if self._log.exchanged:
                 self._log.exchanged = False
                 self._look_beside()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import psutil
 
@@ -15,13 +15,14 @@ from kvscope.sources._fetch import fetch
 from kvscope.sources._find import listening_ports
 from kvscope.sources._pagelog import clock_text
 from kvscope.sources._prometheus import series_names
+from kvscope.sources.workers import Results, Workers
 from probes.border import printable
 from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError
 
 COMMON_PORTS = (*range(8000, 8011), 8080, 30000)
 TIMEOUT_S = 0.5
-_THREADS = 16
+_THREADS = 64
 _MOST_PORTS = 200
 
 
@@ -89,12 +90,24 @@ def _pages(ports: dict[int, int], timeout_s: float, get: Callable[[str, float], 
         who = f", pid {pid} ({_process_name(pid)})" if pid else ""
         return Found(f"127.0.0.1:{port}", engine.ENGINE, True, f"{engine.ENGINE} page, {len(names)} series names{who}")
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return _known(pool.map(look, ports))
+    workers: Workers = Workers(_THREADS, "kvscope-discover")
+    results: Results[tuple[int, Found | None]] = Results()
 
+    def ask(port: int) -> None:
+        found = None
+        try:
+            found = look(port)
+        except Exception:
+            # Something else listens there, whatever it says.
+            found = None
+        finally:
+            results.put((port, found))
 
-def _known(found: Iterable[Found | None]) -> list[Found]:
-    return [one for one in found if one is not None]
+    for port in ports:
+        workers.start(partial(ask, port))
+    answers = dict(results.take(len(ports), 4 * timeout_s))
+    workers.close()
+    return [one for port in ports if (one := answers.get(port)) is not None]
 
 
 def _process_name(pid: int) -> str:

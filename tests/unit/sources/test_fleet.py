@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import closing
 
 import pytest
@@ -27,6 +29,7 @@ class Engines:
         self.waiting = waiting
         self.down: set[str] = set()
         self.polls = dict.fromkeys(waiting, 0)
+        self.now_s = 0.0
 
     def __call__(self, url: str, timeout_s: float) -> str:
         host = url.removeprefix("http://").partition(":")[0]
@@ -41,7 +44,12 @@ class Engines:
 
 def source_of(engines: Engines) -> FleetSource:
     clock = iter(range(1000, 2000))
-    return FleetSource([f"{host}:8000" for host in engines.waiting], wall=lambda: float(next(clock)), get=engines)
+    return FleetSource(
+        [f"{host}:8000" for host in engines.waiting],
+        wall=lambda: float(next(clock)),
+        get=engines,
+        clock=lambda: engines.now_s,
+    )
 
 
 def watched(engines: Engines, polls: int = 5) -> Store:
@@ -112,6 +120,7 @@ def test_a_member_that_is_down_is_told_once_and_joins_when_it_answers() -> None:
         assert any("b:8000" in notice and "refused" in notice for notice in first.notices)
         assert not any("b:8000" in notice for notice in second.notices)
         engines.down.clear()
+        engines.now_s += 60.0
         third = source.poll()
     assert {dict(sample.labels)["replica"] for sample in third.samples} == {"a:8000", "b:8000"}
 
@@ -144,3 +153,36 @@ def test_one_signal_says_how_far_the_worst_replica_is_past_the_bound_of_standing
     assert low.value <= 1.0 + 1e-9
     assert high.value > 1
     assert "b:8000" in high.source
+
+
+def test_members_that_hang_hold_up_neither_the_others_nor_the_end() -> None:
+    released = threading.Event()
+
+    def get(url: str, timeout_s: float) -> str:
+        if "//slow" in url:
+            released.wait(30)
+        return PAGE.format(waiting=0, tokens=1, ttft=0.1)
+
+    targets = [f"slow{n}:8000" if n % 2 else f"quick{n}:8000" for n in range(60)]
+    began = time.monotonic()
+    with closing(FleetSource(targets, get=get)) as source:
+        heard: set[str] = set()
+        for _ in range(3):
+            heard |= {dict(sample.labels)["replica"] for sample in source.poll().samples}
+        assert heard == {target for target in targets if target.startswith("quick")}
+        assert source.describe().note.startswith("60 replicas, 30 silent")
+    took = time.monotonic() - began
+    released.set()
+    assert took < 10
+
+
+def test_one_member_whose_words_break_the_reader_is_told_and_the_others_go_on() -> None:
+    def get(url: str, timeout_s: float) -> str:
+        if "//bad" in url:
+            raise RuntimeError("unforeseen")
+        return PAGE.format(waiting=0, tokens=1, ttft=0.1)
+
+    with closing(FleetSource(["bad:8000", "good:8000"], get=get)) as source:
+        poll = source.poll()
+    assert {dict(sample.labels)["replica"] for sample in poll.samples} == {"good:8000"}
+    assert any("bad:8000" in notice and "RuntimeError" in notice for notice in poll.notices)
