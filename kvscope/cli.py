@@ -21,8 +21,10 @@ from probes.version import __version__
 DESCRIPTION = "Why did the service not get faster when the KV cache shrank? Profile and diagnose LLM inference engines."
 EPILOG = """\
 TARGET is a URL (http://host:8000, /metrics is found; several with commas; prom+http://host:9090?match=… for a fleet
-behind a Prometheus), the pid of a built-in engine or its launcher, a flight recorder (.ring), a recording (.db,
-.jsonl), a saved scrape series (.jsonl[.gz] with {t, text} a line) or a torch profiler trace (.json[.gz]).
+behind a Prometheus), the pid of a built-in engine or its launcher, or a file by what is in it: a server log, a metrics
+page, a saved scrape series ({t, text} a line), a recording (.db, .jsonl), a flight recorder (.ring), a torch profiler
+trace, a benchmark's result, figures (kvscope figures new), a Prometheus answer, a CSV; .gz too. A folder, a pattern or
+a list of files is one target; - is what is piped in.
 
 exit codes: 0 nothing at or above --fail-on · 1 a finding at or above it · 2 usage, configuration or playbook
             3 target unreachable or not an engine · 4 not enough data · 70 a fault of kvscope · 130 interrupted

@@ -36,6 +36,9 @@ from kvscope.verify import verify
 
 __all__ = ["diagnose", "verify"]
 
+STATED = ("figures", "answers", "table")
+"""Kinds of source whose numbers somebody wrote down: one stands for a run, and its error is not known."""
+ON_WORD = "The figures are as stated, and their errors are not known: no more than possible."
 GROWN = 0.25
 """A symptom worse by a quarter than before is part of what changed, though it was there already."""
 
@@ -56,7 +59,9 @@ def diagnose(
     """
     if not store.segments:
         raise NotEnoughData(f"{description.target}: not a single sample; watch for longer")
-    rules = tuple(playbooks)
+    stated = description.kind in STATED
+    # Nobody's exporter can be at fault for what a person wrote down.
+    rules = tuple(rule for rule in playbooks if not (stated and rule.triage == "trust"))
     judged = [_judge(rule, store, description, baseline, current, said) for rule in rules]
     findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
     shown, contradictions = ranked(findings)
@@ -107,6 +112,8 @@ def _judge(
         return replace(finding, verdict="needs_data", notes=_why(fit, symptom)), ""
     finding = replace(finding, rivals=(*_rivals(rule, pair), *fit.rivals))
     verdict = _verdict(_holds(causes, alternatives), finding.rivals)
+    if verdict == "likely" and description.kind in STATED:
+        verdict, finding = "possible", replace(finding, notes=" ".join((finding.notes, ON_WORD)).strip())
     if verdict == "likely" and fit.doubts:
         verdict, finding = "possible", replace(finding, notes=" ".join((finding.notes, _on_trust(fit))).strip())
     if verdict == "needs_data":

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
 
 TARGET_HELP = (
-    "URL (several with commas), prom+http://HOST:PORT, pid, flight recorder, recording, saved scrapes or profiler trace"
+    "URL (several with commas), prom+http://HOST:PORT, pid, or files: server log, page, saved scrapes, recording, "
+    "flight recorder, profiler trace, benchmark's result, figures; a folder, a pattern, - for what is piped in"
 )
 
 

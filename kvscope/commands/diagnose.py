@@ -60,6 +60,9 @@ def run(options: argparse.Namespace) -> int:
         read, description = collect(source, settings), source.describe()
         if baseline and before:
             fill_pair(store, before, read, (baseline.describe().tags, description.tags))
+            if baseline.describe().kind != description.kind:
+                # What one kind of source tells and another does not is no fault of an exporter.
+                books = tuple(book for book in books if book.triage != "trust")
         else:
             fill(store, read)
     notices = (*(before.notices if before else ()), *read.notices, *store.notices)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvscope import signals
 from kvscope.errors import UsageError, nearest
-from kvscope.result.result import Quantity
+from kvscope.result.result import Better, Quantity
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Segment, Store
 from probes import border
@@ -33,9 +33,30 @@ class Side:
 
 
 def is_result(text: str) -> bool:
-    """Whether a target is a result file of a benchmark."""
+    """Whether a target is a result file of a kvscope benchmark; those of other tools are told by what is in them."""
     path = Path(text)
-    return path.suffix == ".json" and path.is_file()
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    from kvscope.sources.stated.result import looks_result
+
+    with path.open("rb") as file:
+        return not looks_result(file.read(1 << 20))
+
+
+def of_benchmark(path: Path) -> Side:
+    """Read a result of another tool's benchmark. SourceError when it is none that is known."""
+    from kvscope.sources.stated import result
+
+    found = result.read(path)
+    better: dict[str, Better] = {"higher": "higher", "lower": "lower"}
+    numbers = [Quantity(one.name, one.value, one.unit, one.error, better.get(one.better, "")) for one in found.numbers]
+    return Side(str(path), found.tool, found.tags, {one.name: one for one in numbers})
+
+
+def with_said(side: Side, same: frozenset[str], changed: frozenset[str], index: int) -> Side:
+    """Return a side with what a person says of both: the same in A and B, or changed between them."""
+    tags = dict(side.tags) | dict.fromkeys(same, "the same, as you say")
+    return replace(side, tags=tags | dict.fromkeys(changed, ("before", "after, as you say")[index]))
 
 
 def of_result(path: Path) -> Side:

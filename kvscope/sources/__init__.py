@@ -61,9 +61,9 @@ def _marks(source: Source) -> list[Source]:
 def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool, follow: bool) -> Source:
     # Looked for first: what reads pages and asks a Prometheus is a tenth of a dashboard's start, and not needed here.
     if text == "-":
-        from kvscope.sources.logs.source import LogSource
+        from kvscope.sources.piped import open_piped
 
-        return LogSource(None)
+        return open_piped()
     path = Path(os.path.expanduser(text))
     if _is_recorder(path):
         return _ring(path, sliced)
@@ -71,12 +71,21 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
 
     if text.isdecimal() and not exists(text):
         return _ring(_find.ring_of_pid(int(text)), sliced)
+    if several := _several(text):
+        return several
     fleet = _fleet(text, timeout_s, sliced)
     if fleet is not None:
         return fleet
     if _scrape.is_url(text) and not exists(text):
         first = timeout_s or _scrape.FIRST_TIMEOUT_S
         return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S, first_timeout_s=first)
+    return open_file_target(path, speed=speed, follow=follow)
+
+
+def open_file_target(path: Path, *, speed: float | None = None, follow: bool = False) -> Source:
+    """Open one file by what it holds. SourceError says what it looked like and what would be read."""
+    from kvscope.sources import _find
+
     kind = _find.kind_of_file(path)
     if kind == "ring":
         return _ring(path)
@@ -92,9 +101,35 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
         from kvscope.sources.trace import TraceSource
 
         return TraceSource(path)
+    if kind == "page":
+        from kvscope.sources.saved import pages_of
+
+        return pages_of(path)
+    if kind in ("figures", "result", "answers"):
+        from kvscope.sources import stated
+
+        return stated.open_stated(path, kind)
+    if kind == "ranges":
+        from kvscope.sources.ranges import RangesSource
+
+        return RangesSource(path)
+    if kind == "table":
+        from kvscope.sources.table import TableSource
+
+        return TableSource(path)
     from kvscope.sources.series import SeriesSource
 
-    return SeriesSource(path, speed=speed, single=kind == "page")
+    return SeriesSource(path, speed=speed)
+
+
+def _several(text: str) -> Source | None:
+    """Return the source of a folder, a pattern or a list of files; None where the target is one thing."""
+    if not (any(mark in text for mark in "*?[,") or os.path.isdir(os.path.expanduser(text))):
+        return None
+    from kvscope.sources import several
+
+    paths = several.paths_of(os.path.expanduser(text))
+    return None if paths is None or any(_is_recorder(path) for path in paths) else several.of_files(paths, text)
 
 
 def _is_recorder(path: Path) -> bool:

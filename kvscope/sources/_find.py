@@ -20,7 +20,9 @@ from probes.layout import MAGIC
 from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
 
-FileKind = Literal["ring", "recording", "series", "page", "trace", "log"]
+FileKind = Literal[
+    "ring", "recording", "series", "page", "trace", "log", "figures", "result", "ranges", "table", "answers"
+]
 _HEAD = 4096
 
 
@@ -71,23 +73,51 @@ def kind_of_file(path: Path) -> FileKind:
 
 
 READ = (
-    "a recording, a flight recorder, a metrics page or a series of them, a server log, a profiler trace, "
-    "a benchmark's result or figures"
+    "a metrics page or pages, a series {t, text}, a server log, a recording, a flight recorder, a profiler trace, "
+    "a benchmark's result, figures (kvscope figures new), a Prometheus answer, a CSV"
 )
 """What a file may be, for an error message."""
 
 
 def _kind_of_text(path: Path, head: bytes) -> FileKind:
-    """Tell a page from a log: a page's lines are names with values, a log holds lines of an engine that is known."""
+    """Tell what a text is by its own words, the surest first. SourceError says what it looked like."""
+    from kvscope.sources.logs.source import is_log, start_of
+    from kvscope.sources.ranges import looks_ranges
+    from kvscope.sources.stated.answers import looks_answers
+    from kvscope.sources.stated.document import looks_stated
+    from kvscope.sources.stated.result import looks_result
+    from kvscope.sources.table import looks_table
+
     if head.lstrip().startswith(b"{") and re.match(rb'\{\s*"t"\s*:', head.lstrip()):
         return "series"
     if b"# TYPE" in head or b"# HELP" in head:
         return "page"
-    from kvscope.sources.logs.source import is_log, start_of
-
-    if is_log(start_of(path)):
+    start = start_of(path)
+    looks: tuple[tuple[FileKind, bool], ...] = (
+        ("ranges", looks_ranges(head)),
+        ("result", looks_result(start)),
+        ("answers", looks_answers(head)),
+        ("figures", looks_stated(start)),
+        ("table", looks_table(head)),
+    )
+    for kind, so in looks:
+        if so:
+            return kind
+    if is_log(start):
         return "log"
-    return "series" if head.lstrip().startswith(b"{") else "page"
+    if head.lstrip().startswith(b"{"):
+        return "series"
+    if _LINE_OF_PAGE.search(head):
+        return "page"
+    shown = printable(head.lstrip()[:60].decode("utf-8", errors="replace").split("\n", 1)[0], 60)
+    raise SourceError(f"{path}: text of no kind that is known ({shown!r}…); expected {READ}")
+
+
+_LINE_OF_PAGE = re.compile(
+    rb"^[A-Za-z_:][\w:]*\w(?:\{[^}\n]*\})?[ \t]+(?:[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?|[-+]?Inf|NaN)(?:[ \t]+\d+)?\r?$",
+    re.MULTILINE,
+)
+"""A series of a page that has no comments: a name, labels perhaps, a number, a time perhaps."""
 
 
 def _is_trace(head: bytes) -> bool:

@@ -5,16 +5,13 @@ A line without ``text`` (``{"t": …, "status": null, "error": …}``) is a scra
 
 from __future__ import annotations
 
-import gzip
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvscope.errors import SourceError
 from kvscope.sources._base import Description, Poll
-from kvscope.sources._fetch import PAGE_LIMIT
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import PageLog
@@ -30,22 +27,18 @@ class _Scrape(NamedTuple):
 
 
 class SeriesSource:
-    """Replays saved scrapes: everything at the first poll, or paced when ``speed`` is given.
-
-    ``single``: the file is one bare page as saved by a browser or curl; its time is the file's.
-    """
+    """Replays saved scrapes: everything at the first poll, or paced when ``speed`` is given."""
 
     def __init__(
         self,
         path: Path,
         *,
         speed: float | None = None,
-        single: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._lines = JsonLines(path)
-        self._read = scrapes = self._one_page() if single else self._scrapes()
+        self._read = scrapes = self._scrapes()
         # The engine is known from the first page that answered; what failed before it is kept for the first poll.
         waiting = []
         for scrape in scrapes:
@@ -78,20 +71,6 @@ class SeriesSource:
 
     def close(self) -> None:
         self._read.close()
-
-    def _one_page(self) -> Generator[_Scrape, None, None]:
-        try:
-            with border.open_packed(self._path) as file:
-                data = file.read(PAGE_LIMIT + 1)
-            if len(data) > PAGE_LIMIT:
-                raise SourceError(f"{self._path}: larger than {PAGE_LIMIT >> 20} MiB; that is no engine's metrics page")
-            yield _Scrape(self._path.stat().st_mtime, data.decode("utf-8", errors="replace"), "")
-        except border.Refused as error:
-            raise SourceError(str(error)) from error
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise SourceError(f"{self._path}: the gzip stream is cut or damaged ({error})") from error
-        except OSError as error:
-            raise SourceError(f"{self._path}: {error.strerror}") from error
 
     def _scrapes(self) -> Generator[_Scrape, None, None]:
         for number, line in self._lines:

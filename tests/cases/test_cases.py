@@ -14,12 +14,10 @@ import pytest
 import yaml
 
 from kvscope.diagnose import diagnose
+from kvscope.errors import SourceError
 from kvscope.finding import Diagnosis
 from kvscope.playbook import load_all
-from kvscope.sources._base import Description
-from tests.cases.replay import ALIASES, segments
-from tests.steady import stream
-from tests.synthetic import store_of
+from tests.cases.replay import SYNONYMS, store_of
 
 FOLDER = os.environ.get("KVSCOPE_CASES", "")
 CASES = sorted(Path(FOLDER).glob("*.yaml")) if FOLDER else []
@@ -35,12 +33,11 @@ def read(path: Path) -> dict[str, Any]:
 
 @cache
 def judged(path: Path) -> Diagnosis:
-    # A figure is one number; the least noise keeps it from looking like a gauge that nobody refreshes.
-    store = store_of(stream(segments(read(path)), rows=30, noise=1e-6))
-    about = Description(kind="ring", target=path.stem, engine=str(read(path)["engine"]), version="", tags={})
-    if not store.segments:
+    try:
+        store, source = store_of(path)
+    except SourceError:
         return Diagnosis({}, (), ())
-    return diagnose(store, PLAYBOOKS, about)
+    return diagnose(store, PLAYBOOKS, source.describe())
 
 
 def claims(path: Path) -> list[str]:
@@ -60,7 +57,7 @@ def outcome(path: Path) -> str:
 
 
 def forbidden(case: dict[str, Any]) -> set[str]:
-    return {slug for name in case["must_not_say"] for slug in (name, *ALIASES["synonyms"].get(name, ()))}
+    return {slug for name in case["must_not_say"] for slug in (name, *SYNONYMS.get(name, ()))}
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

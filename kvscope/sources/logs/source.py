@@ -78,7 +78,8 @@ def start_of(path: Path) -> bytes:
 
 
 class LogSource:
-    """Reads one log. ``follow``: stays at its end and reads what is added; else it ends there.
+    """Reads one log. ``follow``: stays at its end and reads what is added; else it ends there. Without a path it is
+    standard input, of which ``start`` was read already.
 
     SourceError when not one line of its start is an engine's.
     """
@@ -89,6 +90,7 @@ class LogSource:
         *,
         follow: bool = False,
         speed: float | None = None,
+        start: bytes = b"",
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -97,7 +99,7 @@ class LogSource:
         self._follow = follow
         self._wall = wall
         self._file: BinaryIO = cast(BinaryIO, sys.stdin.buffer) if path is None else opened(path)
-        start = self._start()
+        start = start or self._start()
         known = detect(start)
         if not known:
             self.close()
@@ -153,16 +155,7 @@ class LogSource:
             self._file.close()
 
     def _start(self) -> bytes:
-        if self._path is not None:
-            return self._block(_LOOK)
-        # What is piped in may come slowly: the first lines are enough to know whose it is.
-        found = b""
-        while len(found) < _LOOK:
-            piece = os.read(self._file.fileno(), _LOOK)
-            found += piece
-            if not piece or detect(found):
-                break
-        return found
+        return self._block(_LOOK)
 
     def _block(self, size: int) -> bytes:
         if self._path is None:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import cast
 
 from kvscope.discovery import module_names
-from kvscope.sources.maps._base import EngineMap
+from kvscope.sources.maps._base import EngineMap, Entry
 
 _ROLES = ("engine", "router", "cache", "machine")
 
@@ -23,6 +23,13 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> EngineMap:
     """Return one engine's map."""
     return cast(EngineMap, importlib.import_module(f"{__name__}.{name}"))
+
+
+def entries(engine: str) -> tuple[Entry, ...]:
+    """Return every name of one engine's pages; of all engines where nobody of that name is known."""
+    known = [load(name) for name in names()]
+    mine = [one for one in known if engine == one.ENGINE]
+    return tuple(entry for one in mine or known for entry in one.MAP)
 
 
 def detect_all(sample_names: Collection[str]) -> tuple[EngineMap, ...]:

@@ -92,8 +92,9 @@ def test_a_mistyped_path_names_the_nearest_file(tmp_path: Path) -> None:
     (tmp_path / "steady.jsonl").write_text(SCRAPE)
     with pytest.raises(SourceError, match=r"no such file.*did you mean 'steady\.jsonl'"):
         open_target(str(tmp_path / "stedy.jsonl"))
-    with pytest.raises(SourceError, match="a folder"):
-        open_target(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceError, match="a folder without files"):
+        open_target(str(tmp_path / "empty"))
 
 
 def test_a_pid_opens_its_own_recorder(runtime: Path) -> None:

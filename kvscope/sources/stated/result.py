@@ -1,0 +1,397 @@
+"""Results of benchmarks as stated figures: one run each, with the error of a mean where the result tells its spread.
+
+Formats as of vLLM 0.32.0 (``bench serve``, ``bench throughput``), SGLang 0.5.23 (``bench_serving``), AIPerf 0.3,
+GuideLLM 0.4, llama.cpp b11434 (``llama-bench``), lm_eval 0.4.9; read in their sources and documents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kvscope.errors import SourceError
+from kvscope.sources.stated.figure import Figure, Stated
+from probes import border
+
+_BYTES = 64 << 20
+_NORMAL_P99 = 2.326
+"""Standard deviations from the middle to the 99th percentile where nothing else is known of a spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One number of a result: mean or quantile of a quantity, in the catalogue's unit; ``error`` None: not told."""
+
+    name: str
+    value: float
+    unit: str
+    error: float | None = None
+    better: str = ""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a benchmark found: ``tool``, what it ran on, how many requests, and its numbers."""
+
+    tool: str
+    tags: dict[str, str] = field(default_factory=dict)
+    count: float = 0.0
+    numbers: list[Number] = field(default_factory=list)
+    means: dict[str, float] = field(default_factory=dict)
+    """Metric → mean over requests, or a rate."""
+
+    def spread(self, name: str, metric: str, scale: float, given: Mapping[str, float | None]) -> None:
+        """Take a latency's mean and quantiles; the error of the mean follows from its spread and the requests."""
+        mean, middle, far = given.get("mean"), given.get("p50"), given.get("p99")
+        deviation = given.get("std")
+        if deviation is None and middle is not None and far is not None and far > middle:
+            deviation = (far - middle) / _NORMAL_P99
+        if deviation is None:
+            # Nobody tells the spread: requests that differ by as much as their mean bound it from above.
+            deviation = mean
+        error = 2 * deviation * scale / self.count**0.5 if deviation is not None and self.count >= 2 else None
+        if mean is not None:
+            self.means[metric] = mean * scale
+            self.numbers.append(Number(f"{name}_mean_s", mean * scale, "s", error, "lower"))
+        for quantile in ("p50", "p90", "p95", "p99"):
+            value = given.get(quantile)
+            if value is not None:
+                # A median's error is a quarter more than a mean's; of a far quantile it is not known.
+                known = 1.25 * error if error is not None and quantile == "p50" else None
+                self.numbers.append(Number(f"{name}_{quantile}", value * scale, "s", known, "lower"))
+
+    def rate(self, name: str, metric: str, value: float | None, error: float | None = None) -> None:
+        """Take a throughput; its error is that of counting its requests, where nothing better is told."""
+        if value is None:
+            return
+        if error is None and self.count >= 2:
+            error = 2 * value / self.count**0.5
+        self.means[metric] = value
+        self.numbers.append(Number(name, value, "1/s", error, "higher"))
+
+
+def looks_result(start: bytes) -> bool:
+    """Whether a text starts as a benchmark's result does."""
+    return any(mark in start for mark in _MARKS) or bool(re.search(rb"\|\s*t/s\s*\|", start))
+
+
+_MARKS = (
+    b"Serving Benchmark Result",
+    b'"mean_ttft_ms"',
+    b'"median_ttft_ms"',
+    b'"tokens_per_second"',
+    b'"time_to_first_token"',
+    b'"time_to_first_token_ms"',
+    b'"avg_ts"',
+    b'"acc,none"',
+    b'"acc_norm,none"',
+    b'"exact_match,',
+    b'"word_perplexity,none"',
+)
+_LATENCIES = {"ttft": "latency.ttft", "tpot": "latency.tpot", "itl": "latency.itl", "e2el": "latency.e2e"}
+_NAMES = {"e2el": "e2e"}
+
+
+def read(path: Path) -> Result:
+    """Read a benchmark's result. SourceError when it is of none that is known."""
+    try:
+        with border.open_packed(path) as file:
+            data = file.read(_BYTES + 1)
+    except border.Refused as error:
+        raise SourceError(str(error)) from error
+    except (OSError, EOFError) as error:
+        raise SourceError(f"{path}: {error}") from error
+    text = data[:_BYTES].decode("utf-8", errors="replace")
+    found = _of_json(text, path) if text.lstrip()[:1] in "{[" else _of_text(text)
+    if found is None or not found.numbers:
+        raise SourceError(f"{path}: looks like a benchmark's result, but holds no number that is known")
+    return found
+
+
+def stated(result: Result) -> Stated:
+    """Return a result as stated figures: means stand for every request."""
+    found = Stated(result.tags.get("engine", ""), dict(result.tags), what=result.tool)
+    found.tags.pop("engine", None)
+    found.figures = [Figure(metric, metric, (), value) for metric, value in result.means.items()]
+    return found
+
+
+def _of_json(text: str, path: Path) -> Result | None:
+    try:
+        document = border.document(text, str(path))
+    except border.Refused:
+        # SGLang appends one line a run: the last one counts.
+        lines = [line for line in text.splitlines() if line.strip().startswith("{")]
+        try:
+            document = border.document(lines[-1], str(path)) if lines else None
+        except border.Refused as error:
+            raise SourceError(str(error)) from error
+    if isinstance(document, list):
+        return _llama_bench(document)
+    if not isinstance(document, dict):
+        return None
+    for reader in (_serving, _throughput, _guidellm, _aiperf, _lm_eval):
+        found = reader(document)
+        if found is not None:
+            return found
+    return None
+
+
+def _get(document: Mapping[str, Any], *names: str) -> float | None:
+    for name in names:
+        value = document.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                return border.number(value, name)
+            except border.Refused:
+                return None
+    return None
+
+
+def _serving(document: Mapping[str, Any]) -> Result | None:
+    """vLLM's and SGLang's serving benchmarks: flat names in milliseconds."""
+    if not any(name in document for name in ("mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms")):
+        return None
+    sglang = "median_e2e_latency_ms" in document or "accept_length" in document
+    found = Result("sglang bench_serving" if sglang else "vllm bench serve")
+    _who(found, document)
+    found.count = _get(document, "completed", "num_prompts") or 0.0
+    _load(found, document)
+    found.rate("requests_per_s", "requests.finished", _get(document, "request_throughput"))
+    found.rate("generation_tokens_per_s", "tokens.generated", _get(document, "output_throughput"))
+    inputs, duration = _get(document, "total_input_tokens", "total_input"), _get(document, "duration")
+    if inputs is not None and duration:
+        found.rate("prompt_tokens_per_s", "tokens.prompt", inputs / duration)
+    for name, metric in {**_LATENCIES, "e2e_latency": "latency.e2e"}.items():
+        given = {
+            "mean": _get(document, f"mean_{name}_ms"),
+            "p50": _get(document, f"median_{name}_ms", f"p50_{name}_ms"),
+            "p90": _get(document, f"p90_{name}_ms"),
+            "p95": _get(document, f"p95_{name}_ms"),
+            "p99": _get(document, f"p99_{name}_ms"),
+            "std": _get(document, f"std_{name}_ms"),
+        }
+        if any(value is not None for value in given.values()):
+            found.spread(_NAMES.get(name, name.removesuffix("_latency")), metric, 1e-3, given)
+    return found
+
+
+def _who(found: Result, document: Mapping[str, Any]) -> None:
+    backend = document.get("backend") or document.get("endpoint_type")
+    if isinstance(backend, str):
+        found.tags["engine"] = "sglang" if "sglang" in backend else "vllm" if "vllm" in backend else backend[:40]
+    for name in ("model_id", "model", "model_name"):
+        if isinstance(document.get(name), str):
+            found.tags.setdefault("model", document[name][:120])
+
+
+def _load(found: Result, document: Mapping[str, Any]) -> None:
+    """What was sent: clients, mean lengths, and the tag that says it in words."""
+    for names, metric in (
+        (("total_input_tokens", "total_input"), "request.tokens_in"),
+        (("total_output_tokens", "total_output"), "request.tokens_out"),
+    ):
+        total = _get(document, *names)
+        if total is not None and found.count:
+            found.means[metric] = total / found.count
+    clients, offered = _get(document, "max_concurrency"), document.get("request_rate")
+    said = []
+    if clients:
+        said.append(f"{clients:g} clients")
+    if isinstance(offered, int | float) and not isinstance(offered, bool) and 0 < offered < 1e9:
+        said.append(f"{offered:g} requests/s")
+    if said:
+        found.tags["offered_load"] = ", ".join(said)
+
+
+def _throughput(document: Mapping[str, Any]) -> Result | None:
+    """vLLM's offline throughput: requests, tokens, seconds."""
+    if "tokens_per_second" not in document or "elapsed_time" not in document:
+        return None
+    found = Result("vllm bench throughput", {"engine": "vllm"})
+    found.count = _get(document, "num_requests") or 0.0
+    found.rate("requests_per_s", "requests.finished", _get(document, "requests_per_second"))
+    total = _get(document, "tokens_per_second")
+    if total is not None:
+        found.numbers.append(Number("all_tokens_per_s", total, "1/s", None, "higher"))
+    return found
+
+
+def _guidellm(document: Mapping[str, Any]) -> Result | None:
+    runs = document.get("benchmarks")
+    if not isinstance(runs, list) or not runs or not isinstance(runs[-1], dict):
+        return None
+    metrics = runs[-1].get("metrics")
+    if not isinstance(metrics, dict):
+        return None
+    found = Result("guidellm")
+
+    def part(name: str) -> Mapping[str, Any]:
+        one = metrics.get(name)
+        good = one.get("successful") if isinstance(one, dict) else None
+        return good if isinstance(good, dict) else {}
+
+    found.count = _get(part("time_to_first_token_ms"), "count") or _get(part("request_latency"), "count") or 0.0
+    for name, metric, source, scale in (
+        ("ttft", "latency.ttft", "time_to_first_token_ms", 1e-3),
+        ("tpot", "latency.tpot", "time_per_output_token_ms", 1e-3),
+        ("itl", "latency.itl", "inter_token_latency_ms", 1e-3),
+        ("e2e", "latency.e2e", "request_latency", 1.0),
+    ):
+        one = part(source)
+        percentiles = one.get("percentiles") if isinstance(one.get("percentiles"), dict) else {}
+        given = {"mean": _get(one, "mean"), "std": _get(one, "std_dev"), "p50": _get(one, "median")}
+        given |= {key: _get(percentiles, key) for key in ("p90", "p95", "p99")}  # type: ignore[arg-type]
+        if one:
+            found.spread(name, metric, scale, given)
+    found.rate("requests_per_s", "requests.finished", _get(part("requests_per_second"), "mean"))
+    found.rate("generation_tokens_per_s", "tokens.generated", _get(part("output_tokens_per_second"), "mean"))
+    for name, metric in (("prompt_token_count", "request.tokens_in"), ("output_token_count", "request.tokens_out")):
+        value = _get(part(name), "mean")
+        if value is not None:
+            found.means[metric] = value
+    return found
+
+
+def _aiperf(document: Mapping[str, Any]) -> Result | None:
+    records = document.get("records") if isinstance(document.get("records"), dict) else document
+    if not isinstance(records, dict) or not isinstance(records.get("time_to_first_token"), dict):
+        return None
+    found = Result("aiperf")
+
+    def part(name: str) -> Mapping[str, Any]:
+        one = records.get(name)
+        return one if isinstance(one, dict) else {}
+
+    found.count = _get(part("request_count"), "avg", "value") or _get(part("time_to_first_token"), "count") or 0.0
+    for name, metric, source in (
+        ("ttft", "latency.ttft", "time_to_first_token"),
+        ("itl", "latency.itl", "inter_token_latency"),
+        ("e2e", "latency.e2e", "request_latency"),
+    ):
+        one = part(source)
+        scale = 1e-3 if str(one.get("unit", "ms")).startswith("ms") else 1.0
+        given = {"mean": _get(one, "avg"), "std": _get(one, "std")}
+        given |= {key: _get(one, key) for key in ("p50", "p90", "p95", "p99")}
+        if one:
+            found.spread(name, metric, scale, given)
+    # Its gap between tokens is a mean per request, which is what others call TPOT.
+    if "latency.itl" in found.means:
+        found.means["latency.tpot"] = found.means["latency.itl"]
+    found.rate("requests_per_s", "requests.finished", _get(part("request_throughput"), "avg", "value"))
+    found.rate("generation_tokens_per_s", "tokens.generated", _get(part("output_token_throughput"), "avg", "value"))
+    for name, metric in (
+        ("input_sequence_length", "request.tokens_in"),
+        ("output_sequence_length", "request.tokens_out"),
+    ):
+        value = _get(part(name), "avg")
+        if value is not None:
+            found.means[metric] = value
+    return found
+
+
+def _lm_eval(document: Mapping[str, Any]) -> Result | None:
+    results = document.get("results")
+    if not isinstance(results, dict):
+        return None
+    found = Result("lm_eval")
+    for task, one in list(results.items())[:500]:
+        if not isinstance(one, dict):
+            continue
+        for name in one:
+            measure, _, rest = str(name).partition(",")
+            known = _get(one, name)
+            if known is None or "stderr" in measure:
+                continue
+            if measure in ("acc", "acc_norm", "exact_match", "f1", "pass@1"):
+                error = _get(one, f"{measure}_stderr,{rest}")
+                found.numbers.append(
+                    Number(
+                        f"{task} {measure}"[:120], known, "ratio", 2 * error if error is not None else None, "higher"
+                    )
+                )
+                found.means.setdefault("quality.score", known)
+            elif measure in ("word_perplexity", "perplexity", "byte_perplexity"):
+                found.numbers.append(Number(f"{task} {measure}"[:120], known, "ppl", None, "lower"))
+                found.means.setdefault("quality.perplexity", known)
+    model = document.get("model_name")
+    if isinstance(model, str):
+        found.tags["model"] = model[:120]
+    return found
+
+
+def _llama_bench(rows: list[Any]) -> Result | None:
+    found = Result("llama-bench", {"engine": "llama.cpp"})
+    for row in rows[:2000]:
+        if not isinstance(row, dict):
+            continue
+        speed, spread = _get(row, "avg_ts"), _get(row, "stddev_ts")
+        prompt, generated = _get(row, "n_prompt") or 0, _get(row, "n_gen") or 0
+        samples = row.get("samples_ts")
+        count = len(samples) if isinstance(samples, list) and samples else 5
+        if speed is None or speed <= 0:
+            continue
+        error = 2 * spread / count**0.5 if spread is not None else None
+        _llama_speed(found, prompt, generated, speed, error)
+        for name, option in (("model_type", "model"), ("gpu_info", "device"), ("type_k", "dtype")):
+            if isinstance(row.get(name), str) and row[name]:
+                found.tags.setdefault(option, row[name][:120])
+    return found
+
+
+def _llama_speed(found: Result, prompt: float, generated: float, speed: float, error: float | None) -> None:
+    if prompt and not generated:
+        found.numbers.append(Number(f"pp{prompt:g}_tokens_per_s", speed, "1/s", error, "higher"))
+        found.means.setdefault("tokens.prompt", speed)
+    elif generated and not prompt:
+        found.numbers.append(Number(f"tg{generated:g}_tokens_per_s", speed, "1/s", error, "higher"))
+        found.means.setdefault("tokens.generated", speed)
+        found.means.setdefault("latency.tpot", 1.0 / speed)
+
+
+_TEXT = {
+    "Request throughput (req/s)": ("request_throughput", 1.0),
+    "Output token throughput (tok/s)": ("output_throughput", 1.0),
+    "Successful requests": ("completed", 1.0),
+    "Benchmark duration (s)": ("duration", 1.0),
+    "Total input tokens": ("total_input_tokens", 1.0),
+    "Total generated tokens": ("total_output_tokens", 1.0),
+    "Maximum request concurrency": ("max_concurrency", 1.0),
+    "Max request concurrency": ("max_concurrency", 1.0),
+    "Request rate configured (RPS)": ("request_rate", 1.0),
+}
+_TEXT_LATENCY = re.compile(r"^(Mean|Median|P50|P90|P95|P99|Std) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*([\d.]+)")
+_LLAMA_ROW = re.compile(r"\|\s*(pp|tg)(\d+)[^|]*\|\s*([\d.]+)\s*(?:±\s*([\d.]+))?\s*\|")
+
+
+def _of_text(text: str) -> Result | None:
+    """The table that vLLM's and SGLang's serving benchmarks print, or llama-bench's."""
+    rows = _LLAMA_ROW.findall(text)
+    if rows and "t/s" in text:
+        found = Result("llama-bench", {"engine": "llama.cpp"})
+        for kind, tokens, speed, spread in rows[:500]:
+            error = 2 * float(spread) / 5**0.5 if spread else None
+            sizes = (float(tokens), 0.0) if kind == "pp" else (0.0, float(tokens))
+            if float(speed) > 0:
+                _llama_speed(found, *sizes, float(speed), error)
+        return found
+    if "Serving Benchmark Result" not in text:
+        return None
+    return _serving(dict(_text_fields(text)))
+
+
+def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
+    last = text[text.rfind("Serving Benchmark Result") :]
+    for line in last.splitlines()[:200]:
+        name, colon, value = line.strip().partition(":")
+        if colon and name.strip() in _TEXT:
+            found = re.match(r"[\d.]+", value.strip())
+            if found is not None and found[0].replace(".", "", 1).isdigit():
+                yield _TEXT[name.strip()][0], float(found[0])
+        matched = _TEXT_LATENCY.match(line.strip())
+        if matched is not None and matched[3].replace(".", "", 1).isdigit():
+            kind = {"E2EL": "e2el", "E2E Latency": "e2e_latency"}.get(matched[2], matched[2].lower())
+            yield f"{matched[1].lower()}_{kind}_ms", float(matched[3])
