@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kvscope.result.comparison import Change, Comparison
 from kvscope.errors import UsageError, nearest
+from kvscope.result.comparison import Change, Comparison
 
 Outcome = Literal["pass", "fail", "cannot tell"]
 _CONDITION = re.compile(r"\s*([\w. ]+?)\s*(>=|<=|>|<)\s*([+-]?\d+(?:\.\d+)?)\s*(%|pp)\s*")
