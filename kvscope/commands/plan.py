@@ -198,7 +198,7 @@ def _options(options: argparse.Namespace, target: Target, release: tuple[int, ..
         micro_batch=options.ubatch_size,
         swa_full=options.swa_full,
         draft_tokens=options.draft_tokens,
-        prefix_caching=options.prefix_caching,
+        prefix_caching=target.prefix_caching if options.prefix_caching is None else options.prefix_caching,
         state_ratio=options.mamba_full_memory_ratio,
         state_dtype=options.state_dtype,
         memory_bytes=devices.find(options.gpu).memory_bytes if options.gpu else None,

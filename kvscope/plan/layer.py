@@ -30,9 +30,8 @@ class Layer:
     """One attention or state layer. Sizes in numbers, not bytes; ``kv_heads`` are those of the whole model.
 
     ``window``: newest tokens kept (or the chunk); ``latent`` and ``rope``: the row that MLA shares between heads;
-    ``expanded``: numbers of a token whose latent row is multiplied out to its heads; ``index``: numbers of a sparse
-    index's key, ``top_k``: tokens that are read; ``ratio``: tokens a stored row stands for; ``stage``: its place among
-    the model's layers, which pipeline stages split; ``draft``: of an MTP module.
+    ``index``: numbers of a sparse index's key, ``top_k``: tokens that are read; ``ratio``: tokens a stored row stands
+    for; ``stage``: its place among the model's layers, which pipeline stages split; ``draft``: of an MTP module.
     """
 
     kind: str
@@ -43,7 +42,6 @@ class Layer:
     query_heads: int = 0
     latent: int = 0
     rope: int = 0
-    expanded: int = 0
     index: int = 0
     top_k: int = 0
     ratio: int = 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from kvscope import kv_types
 from kvscope.errors import KvscopeError, UsageError
 from kvscope.plan import target as room
 from probes import border
@@ -34,14 +35,15 @@ def from_server(url: str, config: str | None = None) -> room.Target:
     longest = about.get("max_model_len")
     if isinstance(longest, int) and not isinstance(longest, bool):
         said.setdefault("config.max_context", float(longest))
-    return _target(url, names, said, engine, "its page")
+    return _target(url, names, said, tags, engine, "its page")
 
 
 def from_log(path: Path, config: str | None = None) -> room.Target:
     """Read the settings an engine logged at its start; SourceError when it is no engine's log."""
     said, tags, engine, version = _settings(str(path))
     names = [config, *(tags.get(tag) for tag in MODEL_TAGS)]
-    return _target(str(path), names, said, f"{engine}@{version}" if engine and version else engine, "its log")
+    told = f"{engine}@{version}" if engine and version else engine
+    return _target(str(path), names, said, tags, told, "its log")
 
 
 def _settings(text: str) -> tuple[dict[str, float], dict[str, str], str | None, str]:
@@ -58,7 +60,7 @@ def _settings(text: str) -> tuple[dict[str, float], dict[str, str], str | None, 
                 if sample.metric == "config.said":
                     labels = dict(sample.labels)
                     tags[f"said:{labels.get('setting', '')}"] = labels.get("value", "")
-                elif sample.metric.startswith(("config.", "kv.")):
+                elif sample.metric.startswith(("config.", "kv.", "sched.max_running")):
                     said[sample.metric] = sample.value
             if found.ended or said:
                 break
@@ -83,7 +85,9 @@ def _models(url: str) -> Mapping[str, Any]:
         return {}
 
 
-def _target(text: str, names: list[Any], said: dict[str, float], engine: str | None, where: str) -> room.Target:
+def _target(
+    text: str, names: list[Any], said: dict[str, float], tags: Mapping[str, str], engine: str | None, where: str
+) -> room.Target:
     model, tried = None, []
     for name in names:
         if not isinstance(name, str) or not name:
@@ -102,15 +106,24 @@ def _target(text: str, names: list[Any], said: dict[str, float], engine: str | N
         model.name,
         model.model,
         engine or model.engine,
-        _count(said, "config.max_context"),
-        None,
-        _count(said, "config.tensor_parallel"),
-        _count(said, "kv.block_size"),
-        _count(said, "config.max_batched_tokens"),
-        _count(said, "sched.slots"),
-        _count(said, "config.kv_memory_bytes", "kv.reserved_bytes", "kv.bytes_total"),
-        room.Reported(where, _count(said, "kv.capacity_tokens"), None),
+        context=_count(said, "config.max_context"),
+        kv_dtype=_kv_dtype(tags),
+        tp=_count(said, "config.tensor_parallel"),
+        block_size=_count(said, "kv.block_size"),
+        batched_tokens=_count(said, "config.max_batched_tokens"),
+        slots=_count(said, "sched.max_running") if engine and engine.startswith("llama.cpp") else None,
+        prefix_caching=bool(said["config.prefix_caching"]) if "config.prefix_caching" in said else None,
+        pool_bytes=_count(said, "config.kv_memory_bytes", "kv.reserved_bytes"),
+        reported=room.Reported(where, _count(said, "kv.capacity_tokens"), None),
     )
+
+
+def _kv_dtype(tags: Mapping[str, str]) -> str | None:
+    """Keys and values as the engine named them; None where it said nothing that is known."""
+    names = [tags.get(f"said:config.kv_{half}_bits", "") for half in ("key", "value")]
+    if any(kv_types.find(name) is None for name in names):
+        return None
+    return ":".join(dict.fromkeys(names))
 
 
 def _count(said: dict[str, float], *names: str) -> int | None:

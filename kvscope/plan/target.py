@@ -41,6 +41,7 @@ class Target:
     block_size: int | None = None
     batched_tokens: int | None = None
     slots: int | None = None
+    prefix_caching: bool | None = None
     pool_bytes: int | None = None
     reported: Reported | None = None
 

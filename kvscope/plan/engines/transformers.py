@@ -1,4 +1,4 @@
-"""transformers' own caches (``DynamicCache``): whole tensors, no pages; latent attention is kept expanded to its heads.
+"""transformers' own caches (``DynamicCache``): whole tensors, no pages; latent rows and index keys as they are.
 
 A convolution's past has as many columns as its kernel; states of a delta rule are kept in 32 bits. A window keeps
 one token less than it is wide once it is full.
@@ -38,4 +38,8 @@ def _grows(layer: Layer, context: int) -> bool:
 
 
 def _row(ask: Ask, layer: Layer) -> int:
-    return ask.forms.key.bytes_of(layer.expanded) if layer.latent else ask.row(layer)
+    """A row with its index key, neither with scales."""
+    index = ask.forms.key.bytes_of(layer.index)
+    if layer.latent:
+        return ask.forms.key.bytes_of(layer.latent + layer.rope) + index
+    return ask.row(layer) + index

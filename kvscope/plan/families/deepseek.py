@@ -43,13 +43,11 @@ def latent(config: ModelConfig, stage: int, draft: bool = False) -> Layer:
     for key in ("head_dim", "num_key_value_heads", "v_head_dim", "qk_head_dim", "qk_nope_head_dim"):
         config.read.add(key)  # of the heads that the latent row is expanded to; nobody stores those
     index, top_k = _index(config, stage)
-    heads, nope, value = _attention.query_heads(config), config.maybe("qk_nope_head_dim"), config.maybe("v_head_dim")
     return Layer(
         "dsa" if config.has("index_topk") else "mla",
-        query_heads=heads,
+        query_heads=_attention.query_heads(config),
         latent=config.whole("kv_lora_rank"),
         rope=config.whole("qk_rope_head_dim"),
-        expanded=heads * (nope + config.whole("qk_rope_head_dim") + value) if nope and value else 0,
         index=index,
         top_k=top_k,
         stage=stage,

@@ -15,7 +15,7 @@ def layers(config: ModelConfig) -> list[Layer]:
     width = config.whole("hidden_size")
     if config.model_type == "rwkv":
         inner = config.maybe("attention_hidden_size") or width
-        state = (StatePart("shift", 1, 2 * width, dtype="fp32"), StatePart("recurrent", 1, 3 * inner, dtype="fp32"))
+        state = (StatePart("shift", 1, 2 * width), StatePart("recurrent", 1, 3 * inner, dtype="fp32"))
     else:
         size = config.maybe("head_dim", "head_size") or HEAD
         inner = config.maybe("attention_hidden_size", "dim_att") or width
