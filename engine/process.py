@@ -127,6 +127,7 @@ class Process:
             "launcher": {"pid": parent, "start_ticks": process_start_ticks(parent)},
             "geometry": {"layers": self.engine.config.layers, "block_tokens": self.settings.block_tokens},
             "phases_every": TIMED_EVERY if self.engine.runner is not None else 1,
+            "beats_s": IDLE_WAIT_S,
             "tags": self.tags(),
             "load": self.settings.load.as_text(),
         }
@@ -183,6 +184,8 @@ class Process:
             self._execute(self.server.messages.get(timeout=IDLE_WAIT_S))
         if self.engine.probe is not None:
             self.engine.probe.idle(perf_counter() - started)
+        if self.ring is not None:
+            self.ring.beat()
 
     def _commands(self) -> None:
         while not self.server.messages.empty():

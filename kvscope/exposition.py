@@ -6,26 +6,35 @@ histogram here; one that arrives as the buckets of an engine's page is passed on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from probes.catalog import CATALOG, Metric, metric_of
 from probes.openmetrics import Histogram, bound_text, head, labels_text, prometheus_name
 from probes.sample import Labels, Sample
 
+STALE_S = 30.0
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 COUNTS = tuple(float(1 << power) for power in range(0, 24, 2))
 
 
 class Exposition:
-    """Takes samples, gives the page."""
+    """Takes samples, gives the page.
 
-    def __init__(self) -> None:
+    A series that got nothing for ``stale_s`` while others did is left out: what a dead replica said last is no value of
+    now.
+    """
+
+    def __init__(self, stale_s: float = STALE_S) -> None:
+        self._stale_s = stale_s
         self._newest: dict[str, dict[Labels, float]] = {}
+        self._heard: dict[tuple[str, Labels], float] = {}
+        self._now_s = -math.inf
         self._counts: dict[str, dict[Labels, Histogram]] = {}
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Remember the newest value of every series; a metric that the catalogue does not have is left out."""
-        for metric, value, _, labels in samples:
+        for metric, value, t, labels in samples:
             line = metric_of(metric)
             if line is None or value != value or line.kind == "info":
                 continue
@@ -34,6 +43,15 @@ class Exposition:
                 self._counts.setdefault(metric, {}).setdefault(labels, Histogram(bounds)).observe(value)
             else:
                 self._newest.setdefault(metric, {})[labels] = value
+                self._heard[metric, labels] = t
+                self._now_s = max(self._now_s, t)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Leave out what is stale; a value that never changes is sent at every poll, so its silence is the target's."""
+        for metric, labels in [key for key, t in self._heard.items() if t < self._now_s - self._stale_s]:
+            del self._heard[metric, labels]
+            self._newest[metric].pop(labels, None)
 
     def render(self, info: Mapping[str, str]) -> str:
         """Return the page; ``info`` says what is running."""

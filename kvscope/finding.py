@@ -187,6 +187,8 @@ class Diagnosis:
     """How far it reaches; None before any rule was asked."""
     vitals: tuple[Vital, ...] = ()
     """The engine's vital signs in the segment that was judged."""
+    down: str = ""
+    """Why what is watched says nothing any more though nobody ended it; then nothing is called well."""
     account_change: Change | None = None
     """What physics says of a change of KV bytes between the two; None where they did not change."""
 

@@ -34,6 +34,7 @@ class State:
 
 def state_of(found: Diagnosis | None, down: str = "", ended: str = "", waiting: str = "") -> State:
     """Return the state. ``down``, ``ended``, ``waiting``: why nothing more comes, or comes yet; empty when it does."""
+    down = down or (found.down if found is not None else "")
     if down:
         return State("down", down)
     if found is None or waiting:

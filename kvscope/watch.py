@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK, NotEnoughData, UsageError, nearest
+from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK, EXIT_SOURCE, NotEnoughData, UsageError, nearest
 from kvscope.finding import fails
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def collect(source: Source, settings: Settings) -> Poll:
     """
     from kvscope.progress import Line
     from kvscope.sources._base import Poll
+    from kvscope.sources.clock import silence
 
     line, began = Line(), time.monotonic()
     samples: list[Sample] = []
@@ -77,7 +78,8 @@ def collect(source: Source, settings: Settings) -> Poll:
         line.wipe()
     if not samples:
         raise NotEnoughData(f"{source.describe().target}: no sample in {settings.duration:g} s, expected some")
-    return Poll(samples, tuple(marks), tuple(notices), ended=True)
+    silent = "" if poll.ended else silence(source.describe())
+    return Poll(samples, tuple(marks), (*notices, *([silent] if silent else [])), ended=True, silent=silent)
 
 
 def fill(store: Store, read: Poll) -> None:
@@ -142,8 +144,11 @@ def segment_pair(text: str | None, store: Store) -> tuple[str | None, str | None
 
 
 def exit_code(found: Diagnosis, fail_on: Verdict) -> int:
-    """1 when a finding's verdict is ``fail_on`` or stronger, 4 when no rule could be judged, else 0."""
+    """1 when a finding's verdict is ``fail_on`` or stronger, 3 when the target went silent, 4 when no rule could be
+    judged, else 0."""
     if any(fails(finding, fail_on) for finding in found.findings):
         return EXIT_FINDING
     judged = found.coverage is None or found.coverage.judged or any(f.verdict != "needs_data" for f in found.findings)
+    if found.down:
+        return EXIT_SOURCE
     return EXIT_OK if judged else EXIT_NO_DATA

@@ -88,7 +88,7 @@ def silent(diagnosis: Diagnosis) -> list[Finding]:
 
 def nothing_found(diagnosis: Diagnosis) -> str:
     """Return the sentences for a report without a finding. They never say that all is well: only what was seen."""
-    if diagnosis.coverage:
+    if diagnosis.coverage or diagnosis.down:
         return state_of(diagnosis).says + "."
     one = " One segment only: mark a change, to compare before with after." if len(diagnosis.segments) == 1 else ""
     return f"No finding: no rule saw its symptom.{one}"

@@ -295,11 +295,22 @@ class Memo(Generic[K, V]):
     def put(self, key: K, value: V, cost: int) -> V:
         """Remember, and return the value."""
         if self.bytes + cost + self.ENTRY_BYTES > self._most:
-            self.known.clear()
-            self.bytes = 0
+            self.clear()
         self.known[key] = value
         self.bytes += cost + self.ENTRY_BYTES
         return value
+
+    def offer(self, key: K, value: V, cost: int) -> bool:
+        """Remember where there is room; return whether there was. What is known already is not forgotten for it."""
+        fits = self.bytes + cost + self.ENTRY_BYTES <= self._most
+        if fits:
+            self.put(key, value, cost)
+        return fits
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.known.clear()
+        self.bytes = 0
 
 
 def weight(labels: Iterable[tuple[str, str]]) -> int:

@@ -17,6 +17,7 @@ HEADS_OFFSET = 16
 HEADS = struct.Struct("<QQQd")
 """Rows ever written to each ring and the heartbeat, as they follow each other in the superblock."""
 HEARTBEAT_OFFSET = 40
+HEARTBEAT = struct.Struct("<d")
 CLOSED_OFFSET = 48
 HEADER_OFFSET = 64
 LAYOUT_VERSION = 1

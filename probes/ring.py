@@ -26,6 +26,8 @@ from probes.layout import (
     HEADER_OFFSET,
     HEADS,
     HEADS_OFFSET,
+    HEARTBEAT,
+    HEARTBEAT_OFFSET,
     LAYOUT_VERSION,
     MAGIC,
     PAGE,
@@ -108,6 +110,10 @@ class RingWriter:
             if len(payload) <= EVENT_BYTES - ROW_HEAD.size:
                 self._append(2, payload, len(payload))
                 return
+
+    def beat(self) -> None:
+        """Show a sign of life where there is nothing to write."""
+        HEARTBEAT.pack_into(self._map, HEARTBEAT_OFFSET, time.monotonic())
 
     def close(self) -> None:
         """Mark the recorder as ended in good order and let go of the file, which stays."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,9 +24,11 @@ from probes.layout import (
     SUPERBLOCK,
     RingShape,
 )
-from probes.runtime import process_start_ticks, runtime_dir
+from probes.runtime import is_stopped, process_start_ticks, runtime_dir
 
 _Row = TypeVar("_Row")
+SILENT_S = 10.0
+"""A step takes less, prefill of a long prompt on a slow processor included."""
 _STRETCH = 1 << 18
 """Bytes of rows read at once."""
 _LONGEST_HEADER = 8 << 20
@@ -94,6 +97,21 @@ class RingReader:
     def heartbeat_s(self) -> float:
         """Wall time of the last write, seconds since the epoch."""
         return self.wall(float(struct.unpack("<d", self._bytes(HEARTBEAT_OFFSET, 8))[0]))
+
+    def halted(self) -> str:
+        """Say why nothing is written although the process is there; empty while it shows life, or none can be told.
+
+        Only a writer whose header says ``beats_s`` writes a sign of life where it has nothing to do.
+        """
+        if not self.is_alive():
+            return ""
+        if is_stopped(self.pid):
+            return "its process is halted (SIGSTOP, a debugger)"
+        beats = self.header.get("beats_s")
+        if isinstance(beats, bool) or not isinstance(beats, int | float):
+            return ""
+        quiet = time.monotonic() - float(struct.unpack("<d", self._bytes(HEARTBEAT_OFFSET, 8))[0])
+        return f"no sign of life for {quiet:.0f} s" if quiet > max(SILENT_S, 20 * beats) else ""
 
     def wall(self, monotonic_s: float) -> float:
         """Turn a row's monotonic time into seconds since the epoch."""

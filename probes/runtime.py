@@ -68,6 +68,15 @@ def process_start_ticks(pid: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was halted (SIGSTOP, a debugger): it is there, and does nothing."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text[text.rindex(")") + 2 :][:1] in ("T", "t")
+
+
 def _alive_without_proc(pid: int) -> int | None:
     try:
         os.kill(pid, 0)

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     found = diagnose(store, books, description, *pair, include_silent=options.all, facts=facts, said=said)
     if options.baseline:
         refuse_incomparable(found, options.baseline, options.target)
-    found = complete(found, store, slo)
+    found = replace(complete(found, store, slo), down=read.silent)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
     for notice in notices:
         print(f"kvscope: {notice}", file=sys.stderr)

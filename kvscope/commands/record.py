@@ -12,6 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kvscope.sources._base import Description
 
 
@@ -47,6 +49,26 @@ def _handled(number: int, handler: Callable[[int, FrameType | None], object]) ->
         signal.signal(number, before)
 
 
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a new file to write, which is ``path`` from the first tick on: the old one is replaced, never emptied."""
+    import os
+
+    from kvscope.errors import UsageError
+
+    if not path.exists():
+        yield path
+        return
+    beside = path.with_name(f"{path.name}.new")
+    if beside.exists():
+        raise UsageError(f"{beside}: another recorder writes it, or was killed; rename or delete it")
+    try:
+        yield beside
+    finally:
+        if beside.exists():
+            os.replace(beside, path)
+
+
 def _tagged(about: Description, tags: dict[str, str]) -> Description:
     from dataclasses import replace
 
@@ -71,12 +93,16 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.output or time.strftime("kvscope-%Y%m%d-%H%M%S.db"))
     if path.exists() and not options.force:
         raise UsageError(f"{path}: exists already; choose another file or add --force")
-    path.unlink(missing_ok=True)
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; expected a file to write")
     limit, settings = options.duration, settings_of(argparse.Namespace(interval=options.interval))
     line, ticks, began = Line(), 0, time.monotonic()
     with (
         closing(open_target(options.target, machine=True)) as source,
-        closing(Recorder(path, _tagged(source.describe(), tags))) as recorder,
+        # Only now is it certain that there is something to write: what is replaced stays until then, and the old
+        # file is taken away by the new one's taking its place.
+        _replacing(path) as beside,
+        closing(Recorder(beside, _tagged(source.describe(), tags))) as recorder,
     ):
         # A service manager ends what it started by SIGTERM, and a background job of a script hears no SIGINT.
         with suppress(KeyboardInterrupt), _handled(signal.SIGTERM, signal.default_int_handler):

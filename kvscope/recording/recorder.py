@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -23,6 +24,8 @@ from probes import border
 from probes.sample import Labels, Sample
 
 CHUNK_S = 300.0
+SETTLE_S = 0.5
+"""How often what was written is brought into the file itself: a copy of it misses so much, and a poll, at most."""
 _MOST_WAITING = 200_000
 """Values that may wait to be folded: a folding of more would be felt on screen."""
 
@@ -67,7 +70,10 @@ class Recorder:
 
     def __init__(self, path: Path, source: Described | None = None, *, synthetic: bool = False) -> None:
         self.path = path
+        self.failed = ""
+        """Why nothing is written any more (a full disk); what was written before is whole."""
         fresh = _create_private(path)
+        self._lock = _locked(path)
         try:
             # Opened in one thread and written in another (the dashboard's), never by two at once.
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -77,9 +83,13 @@ class Recorder:
             schema.check(self._db, path)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
+            # What is written goes into the file itself within a second: a copy of the file alone is a recording.
+            self._db.execute("PRAGMA wal_autocheckpoint=0")
             rows_of_series = self._db.execute("SELECT id, metric, labels FROM series").fetchall()
         except (sqlite3.DatabaseError, SourceError) as error:
+            os.close(self._lock)
             raise UsageError(f"{path}: cannot be appended to ({error}); give another file name") from error
+        self._settled_s = -math.inf
         self._ids: dict[tuple[str, Labels], int] = {
             (metric, labels_from(labels)): number for number, metric, labels in rows_of_series
         }
@@ -88,7 +98,7 @@ class Recorder:
         self._fold()
 
     def write(self, poll: Polled) -> None:
-        """Write what a poll brought, each mark before the samples of its own time."""
+        """Write what a poll brought, each mark before the samples of its own time. SourceError on a full disk."""
         rest = list(poll.samples)
         for mark in sorted(poll.marks, key=lambda mark: mark.t):
             cut = bisect_left(rest, mark.t, key=lambda sample: sample.t)
@@ -102,7 +112,7 @@ class Recorder:
         runs: dict[float, tuple[list[int], list[float]]] = {}
         fresh: list[tuple[int, str, str]] = []
         for metric, value, t, labels in samples:
-            if not math.isfinite(value):
+            if not border.finite(value):
                 continue
             number = self._ids.get((metric, labels))
             if number is None:
@@ -115,10 +125,16 @@ class Recorder:
             run[1].append(value)
         if not runs:
             return
-        with _transaction(self._db):
-            if fresh:
-                self._db.executemany("INSERT INTO series VALUES (?, ?, ?)", fresh)
-            self._db.execute("INSERT INTO ticks (data) VALUES (?)", (pack_tick(runs),))
+        try:
+            with _transaction(self._db):
+                if fresh:
+                    self._db.executemany("INSERT INTO series VALUES (?, ?, ?)", fresh)
+                self._db.execute("INSERT INTO ticks (data) VALUES (?)", (pack_tick(runs),))
+        except sqlite3.Error as error:
+            for key in list(self._ids)[len(self._ids) - len(fresh) :]:
+                del self._ids[key]
+            raise self._lost(error) from error
+        self._settle()
         self._oldest = min(self._oldest, *runs)
         self._waiting += sum(len(ids) for ids, _ in runs.values())
         if max(runs) - self._oldest >= CHUNK_S or self._waiting >= _MOST_WAITING:
@@ -128,13 +144,35 @@ class Recorder:
         """Write a mark. Chunks end here, so that none spans two segments."""
         row = (to_micros(mark.t), mark.name[:_TAG_LIMIT], json.dumps(_short(mark.tags)))
         self._fold()
-        self._db.execute("INSERT INTO marks VALUES (?, ?, ?)", row)
+        try:
+            self._db.execute("INSERT INTO marks VALUES (?, ?, ?)", row)
+        except sqlite3.Error as error:
+            raise self._lost(error) from error
+        self._settle()
 
     def close(self) -> None:
-        """Fold everything into one file that needs no companion."""
-        self._fold()
-        self._db.execute("PRAGMA journal_mode=DELETE")
-        self._db.close()
+        """Fold everything into one file that needs no companion; where that cannot be, what was written stays whole."""
+        try:
+            with contextlib.suppress(sqlite3.Error, SourceError):
+                if not self.failed:
+                    self._fold()
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self._db.execute("PRAGMA journal_mode=DELETE")
+            self._db.close()
+        finally:
+            os.close(self._lock)
+
+    def _settle(self) -> None:
+        """Bring what was written into the file itself, at most once in ``SETTLE_S``."""
+        now = time.monotonic()
+        if now - self._settled_s >= SETTLE_S:
+            self._settled_s = now
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def _lost(self, error: sqlite3.Error) -> SourceError:
+        self.failed = f"{self.path}: nothing more can be recorded ({error}); what was written before is whole"
+        return SourceError(self.failed)
 
     def _write_header(self, source: Described | None, synthetic: bool) -> None:
         words = ("kind", "target", "engine", "version", "note")
@@ -152,9 +190,12 @@ class Recorder:
         series = _by_series(unpack_tick(data) for (data,) in self._db.execute("SELECT data FROM ticks ORDER BY id"))
         self._oldest, self._waiting = math.inf, 0
         if series:
-            with _transaction(self._db):
-                self._write_chunks(series)
-                self._db.execute("DELETE FROM ticks")
+            try:
+                with _transaction(self._db):
+                    self._write_chunks(series)
+                    self._db.execute("DELETE FROM ticks")
+            except sqlite3.Error as error:
+                raise self._lost(error) from error
 
     def _write_chunks(self, series: Mapping[int, tuple[Times, Values]]) -> None:
         generation = self._db.execute("SELECT coalesce(max(generation), 0) + 1 FROM chunks").fetchone()[0]
@@ -211,10 +252,30 @@ def _create_private(path: Path) -> bool:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        return path.stat().st_size == 0
+        try:
+            with border.open_file(path) as file:
+                return not file.read(1)
+        except border.Refused as error:
+            raise UsageError(f"{error}: a place where a recording can be written") from error
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; expected a place where a recording can be written") from error
     return True
+
+
+def _locked(path: Path) -> int:
+    """Return a handle that holds the recording's only right to write until it is closed, or its process ends.
+
+    UsageError when somebody else is writing it.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise UsageError(f"{path}: another recorder is writing it; give another file name") from error
+    return handle
 
 
 @contextlib.contextmanager
@@ -223,6 +284,8 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        db.execute("ROLLBACK")
+        # SQLite has rolled back by itself where the disk was full.
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")

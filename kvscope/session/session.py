@@ -17,7 +17,8 @@ from kvscope.screens.reader import Reader
 from kvscope.session.lab import Controller, Lab
 from kvscope.session.moment import SHORTEST_BASELINE_S, Comparison, Moment
 from kvscope.session.trial import Running, Trials
-from kvscope.sources._base import Mark, Poll, Source
+from kvscope.sources._base import Description, Mark, Poll, Source
+from kvscope.sources.clock import STEADY, silence
 from kvscope.store import Store
 from kvscope.view import Span, View
 
@@ -44,7 +45,7 @@ class Session:
         source: Source,
         playbooks: Sequence[Playbook],
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = STEADY.now,
         controller: Controller | None = None,
         store: Store | None = None,
         lab: Lab | None = None,
@@ -156,8 +157,7 @@ class Session:
             self._cut(mark)
         if found.samples:
             self.store.add(found.samples)
-            if self._recorder is not None:
-                self._recorder.add(found.samples)
+            self._record(lambda recorder: recorder.add(found.samples))
         self._notices.extend(notice for notice in found.notices if notice not in self._notices)
         return found.more
 
@@ -181,8 +181,7 @@ class Session:
 
     def _cut(self, mark: Mark) -> None:
         self.store.mark(mark)
-        if self._recorder is not None:
-            self._recorder.mark(mark)
+        self._record(lambda recorder: recorder.mark(mark))
         if self._trials.seen(mark) and self._trials.running is not None:
             self._comparison.chosen = self._trials.running.before
         self._next_diagnosis = min(self._next_diagnosis, self._clock() + DIAGNOSE_EVERY_S)
@@ -224,6 +223,17 @@ class Session:
             self._notices.append(f"{judged.title}: {judged.verdict}")
             self.diagnose_now()
 
+    def _record(self, write: Callable[[Recorder], None]) -> None:
+        """Write to the recording that is on; one that cannot go on (a full disk) ends and is told."""
+        if self._recorder is None:
+            return
+        try:
+            write(self._recorder)
+        except SourceError as error:
+            done, self._recorder = self._recorder, None
+            done.close()
+            self._notices.append(str(error))
+
     def _toggle_recording(self, path: Path | None) -> str:
         if self._recorder is not None:
             done, self._recorder = self._recorder, None
@@ -243,6 +253,8 @@ class Session:
         self._comparison.until_s = self.time.at_s
         current, baseline = self._comparison.current, self._comparison.baseline
         newest = (span[1] if self.time.at_s is None else self.time.at_s) if span else 0.0
+        # What is measured beside an engine goes on while it hangs: its own word counts.
+        heard = about.heard_s or newest
         first = baseline.start_s if baseline else span[0] if span else 0.0
         self._reader.at(current, baseline, self._diagnosis, self.time.overlay)
         tags = {**about.tags, **(current.tags if current else {})}
@@ -260,12 +272,12 @@ class Session:
                 Span(one.name, one.start_s, one.end_s, one == baseline, one == current)
                 for one in self._comparison.segments
             ),
-            diagnosis=self._diagnosis,
-            notices=tuple(self._notices)[-5:],
+            diagnosis=self._judged_now(alive or ended or paused, about),
+            notices=(*tuple(self._notices)[-5:], *self.store.notices),
             can_apply=self.controller is not None and alive and not ended,
             knobs={name: tags[name] for name in _KNOBS if name in tags},
             ended=ended,
-            stale_s=max(now - newest, 0.0) if span and not ended | paused and now - newest < _LONG_AGO_S else 0.0,
+            stale_s=max(now - heard, 0.0) if span and not ended | paused and now - heard < _LONG_AGO_S else 0.0,
             paused=paused,
             past=paused and span is not None and newest < span[1],
             overlay=self.time.overlay,
@@ -273,6 +285,11 @@ class Session:
             trial=self._trials.shown(),
             playbooks=len(self.playbooks) if self._diagnosis else 0,
         )
+
+    def _judged_now(self, answers: bool, about: Description) -> Diagnosis | None:
+        """The diagnosis to show: of something that went silent it says that first."""
+        found = self._diagnosis
+        return found if answers or found is None else replace(found, down=silence(about) or self._failing)
 
     def _status(self, has_samples: bool) -> str:
         """Why there is nothing to see, or empty."""

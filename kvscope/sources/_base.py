@@ -63,6 +63,9 @@ class Poll:
     more: bool = False
     """What was held already comes in slices, and this is not the last: poll again before anything is made of it."""
 
+    silent: str = ""
+    """Why nothing comes any more from something that nobody ended; empty while it answers."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "notices", tuple([printable(notice) for notice in self.notices]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,20 +10,12 @@ from kvscope.sources._base import Mark, Poll
 from kvscope.sources._page import PageResult
 from kvscope.sources._reader import Reader, reader_for
 from kvscope.sources._replicas import Labeller
-from kvscope.sources.clock import Straightener
+from kvscope.sources.clock import Straightener, clock_text
 from kvscope.sources.identity import Seen
 from probes.sample import Labels, Sample
 
 _CUTS = {Seen.RESTARTED: "restart", Seen.EXCHANGED: "exchange", Seen.SEVERAL: "several-engines"}
 """What a segment is called that begins with such a page."""
-
-
-def clock_text(t: float) -> str:
-    """Return a wall time as people read it in a notice (UTC); one that no calendar has is shown as it stands."""
-    try:
-        return datetime.datetime.fromtimestamp(t, datetime.UTC).strftime("%H:%M:%SZ")
-    except (ValueError, OverflowError, OSError):
-        return f"{t:g} s"
 
 
 @dataclass(slots=True)

@@ -47,11 +47,13 @@ class Parser(Generic[T]):
     def __init__(self, resolve: Callable[[str, Labels], T | None]) -> None:
         self._resolve = resolve
         self._memo: Memo[str, T | None] = Memo(_MEMO_BYTES)
+        self._unknown = 0
         self._shapes = Shapes()
 
     def parse(self, text: str) -> Page[T]:
         """Read a whole page. Timestamps and exemplars are dropped; a line that makes no sense is counted, not fatal."""
         page: Page[T] = Page()
+        self._unknown = 0
         memo, rows = self._memo.known, page.rows
         # Not splitlines(): a label value may hold the other line ends that it knows.
         for line in text.split("\n"):
@@ -71,7 +73,13 @@ class Parser(Generic[T]):
                     rows.append((found, float(tail)))
             except (KeyError, ValueError):
                 self._parse_slowly(line, head, tail, page)
+        if 2 * self._unknown > len(rows):
+            # There is no room for most of this page: what is remembered is of series that are gone.
+            self._memo.clear()
         return page
+
+    def _remember(self, head: str, found: T | None) -> None:
+        self._unknown += not self._memo.offer(head, found, len(head))
 
     def _parse_slowly(self, line: str, head: str, tail: str, page: Page[T]) -> None:
         """Parse a line whose series is new, or whose tail is more than a value (timestamp, exemplar)."""
@@ -86,7 +94,7 @@ class Parser(Generic[T]):
             elif (plain := self._shapes.split(head)) is not None and "#" not in tail:
                 value = _plain_or(tail)
                 found = self._resolve(plain[0], bounded(plain[1]))
-                self._memo.put(head, found, len(head))
+                self._remember(head, found)
             else:
                 name, labels, rest = split_line(line)
                 value = _value(rest)
@@ -94,7 +102,7 @@ class Parser(Generic[T]):
                 # Only a head that ends where the labels end names the series: an exemplar has braces of its own, and a
                 # tab may stand where the space was looked for.
                 if "#" not in rest and rest.split() == tail.split():
-                    self._memo.put(head, found, len(head))
+                    self._remember(head, found)
         except ValueError:
             _bad(page, line[:80])
             return

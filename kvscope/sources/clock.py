@@ -6,11 +6,14 @@ monotonic one is not, and is shown as wall time from where both were compared fi
 
 from __future__ import annotations
 
+import datetime
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Generic, TypeVar
+
+from kvscope.sources._base import Description
 
 K = TypeVar("K")
 
@@ -21,6 +24,22 @@ _AHEAD, _LEAST_AHEAD_S = 10.0, 5.0
 """A saved time so many usual intervals ahead is looked at: the clock was set, nothing was saved, or nothing ran."""
 _STOOD = 0.3
 """Counters that grew by less than this share of what the time would have brought did not run through it."""
+
+
+def clock_text(t: float) -> str:
+    """Return a wall time as people read it in a notice (UTC); one that no calendar has is shown as it stands."""
+    try:
+        return datetime.datetime.fromtimestamp(t, datetime.UTC).strftime("%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{t:g} s"
+
+
+def silence(about: Description) -> str:
+    """Say that what is watched does not answer, and since when; empty while it does. What it said before is old."""
+    if about.alive:
+        return ""
+    since = f" since {clock_text(about.heard_s)}" if about.heard_s else ""
+    return f"{about.target} does not answer{since}: what is shown is of before, and says nothing about now"
 
 
 class SteadyClock:

@@ -18,7 +18,7 @@ from kvscope.recording.schema import SQLITE_MAGIC
 from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
-from kvscope.sources._pagelog import clock_text
+from kvscope.sources.clock import clock_text
 from probes import border
 from probes.sample import Sample
 

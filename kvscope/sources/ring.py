@@ -49,6 +49,7 @@ class RingSource:
         self._last_t = -math.inf
         self._told_dead = False
         self._told_torn = False
+        self._told_halted = False
 
     @property
     def rank(self) -> int | None:
@@ -78,15 +79,16 @@ class RingSource:
 
     def describe(self) -> Description:
         tags = _tags(self._reader.header)
-        alive = self._reader.is_alive()
+        alive, halted = self._reader.is_alive(), self._reader.halted()
+        state = f", {self._death()}" if not alive else f", {halted}" if halted else ""
         return Description(
             "ring",
             str(self._path),
             tags.get("engine", ""),
             tags.get("version", ""),
             tags,
-            alive=alive,
-            note=f"flight recorder of pid {self._reader.pid}" + ("" if alive else f", {self._death()}"),
+            alive=alive and not halted,
+            note=f"flight recorder of pid {self._reader.pid}{state}",
             heard_s=self._reader.heartbeat_s,
         )
 
@@ -105,6 +107,10 @@ class RingSource:
         if not alive and not self._told_dead:
             self._told_dead = True
             notices.append(f"pid {self._reader.pid} {self._death()}; what it recorded was read")
+        halted = self._reader.halted()
+        if bool(halted) != self._told_halted:
+            self._told_halted = bool(halted)
+            notices.append(f"pid {self._reader.pid}: {halted or 'it goes on'}")
         if self._reader.torn and not self._told_torn:
             self._told_torn = True
             notices.append(f"{self._reader.torn} rows were half written and left out")
@@ -114,7 +120,7 @@ class RingSource:
         self._reader.close()
 
     def _death(self) -> str:
-        from kvscope.sources._pagelog import clock_text
+        from kvscope.sources.clock import clock_text
 
         how = "ended" if self._reader.closed else "died"
         return f"{how}, last heard of at {clock_text(self._reader.heartbeat_s)}"

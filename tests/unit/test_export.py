@@ -114,3 +114,13 @@ def test_a_page_is_served_refused_while_the_target_is_silent_and_read_back() -> 
 def test_a_taken_port_is_said() -> None:
     with closing(Exporter(OneSource())) as first, pytest.raises(UsageError, match="expected a free port"):
         Exporter(OneSource(), first.port)
+
+
+def test_what_a_dead_replica_said_last_is_no_value_of_now() -> None:
+    exposition = Exposition(stale_s=30.0)
+    dead, alive = labels_of(replica="a"), labels_of(replica="b")
+    exposition.add([Sample("sched.running", 4.0, 0.0, dead), Sample("sched.running", 5.0, 0.0, alive)])
+    exposition.add(Sample("sched.running", 5.0, float(t), alive) for t in range(1, 40))
+    page = exposition.render({})
+    assert 'replica="b"' in page
+    assert 'replica="a"' not in page

@@ -20,7 +20,7 @@ from kvscope.recording import RecordedMark, Recorder, Recording, read, write_fix
 from kvscope.recording.chunk import pack_times, pack_values, unpack_times, unpack_values
 from kvscope.recording.fixture import parse_series, series_text
 from kvscope.sources._base import Description, Mark, Poll
-from probes.sample import Sample
+from probes.sample import Sample, labels_of
 
 START = 1_790_000_000.25
 
@@ -265,3 +265,40 @@ def test_a_series_is_written_as_it_is_read(text: str) -> None:
 def test_what_is_no_series_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"a label has no value|is no series"):
         parse_series(text)
+
+
+def test_a_copy_of_the_file_alone_holds_all_but_the_last_second(tmp_path: Path) -> None:
+    path, copy = tmp_path / "run.db", tmp_path / "copy.db"
+    recorder = Recorder(path)
+    for t in range(5):
+        recorder._settled_s = -math.inf  # As if a second had passed.
+        recorder.add([Sample("sched.running", float(t), 1000.0 + t)])
+    copy.write_bytes(path.read_bytes())
+    found = [sample.value for sample in read(copy) if isinstance(sample, Sample)]
+    assert found == [0.0, 1.0, 2.0, 3.0, 4.0]
+    recorder.close()
+
+
+def test_a_second_writer_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    first = Recorder(path)
+    first.add([Sample("sched.running", 1.0, 1000.0)])
+    with pytest.raises(UsageError, match="another recorder is writing it"):
+        Recorder(path)
+    first.add([Sample("sched.running", 2.0, 1001.0)])
+    first.close()
+    assert [sample.value for sample in read(path) if isinstance(sample, Sample)] == [1.0, 2.0]
+
+
+def test_a_full_disk_ends_a_recording_in_one_line_and_keeps_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    recorder = Recorder(path)
+    recorder.add([Sample("sched.running", 1.0, 1000.0)])
+    pages = recorder._db.execute("PRAGMA page_count").fetchone()[0]
+    recorder._db.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(SourceError, match=r"nothing more can be recorded .*full"):  # noqa: PT012 (which one meets it is chance)
+        for t in range(100):
+            many = [Sample("kv.bytes_per_layer", float(n), 1001.0 + t, labels_of(layer=str(n))) for n in range(500)]
+            recorder.add(many)
+    recorder.close()
+    assert next(sample.value for sample in read(path) if isinstance(sample, Sample)) == 1.0

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 import struct
 import subprocess
 import sys
+import time
 from array import array
 from pathlib import Path
 
 import pytest
 
-from probes.layout import HEADS_OFFSET
+from probes.layout import HEADS_OFFSET, HEARTBEAT, HEARTBEAT_OFFSET
 from probes.ring import RingWriter
 from probes.ring_reader import RingError, RingReader, find_rings, remove_stale
-from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
+from probes.runtime import RuntimeDirError, is_stopped, process_start_ticks, runtime_dir
 
 COLUMNS = ["t", "time.step", "kv.bytes_per_layer[0]", "kv.bytes_per_layer[1]"]
 REQUESTS = ["t", "latency.ttft"]
@@ -169,3 +171,46 @@ def test_an_unusable_runtime_directory_says_what_to_set(tmp_path: Path, monkeypa
     monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(blocker / "sub"))
     with pytest.raises(RuntimeDirError, match="KVSCOPE_RUNTIME_DIR"):
         runtime_dir(create=True)
+
+
+def test_a_writer_that_shows_life_and_stops_doing_so_is_silent_and_one_that_never_did_is_not(tmp_path: Path) -> None:
+    for header, silent in (({"beats_s": 0.05}, True), ({}, False), ({"beats_s": "often"}, False)):
+        writer = RingWriter(header, ["t"], ["t"], directory=tmp_path)
+        reader = RingReader(writer.path)
+        writer.beat()
+        assert reader.halted() == ""
+        HEARTBEAT.pack_into(writer._map, HEARTBEAT_OFFSET, time.monotonic() - 60.0)
+        assert ("no sign of life for 60 s" in reader.halted()) is silent
+        writer.close()
+
+
+def test_a_halted_process_is_told_from_one_that_runs() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert not is_stopped(process.pid)
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert is_stopped(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_event_longer_than_a_row_is_cut_and_written_all_the_same(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    writer.write_event({"kind": "knobs", "mark": "\U0001f600" * 64, "set": {"curve": "0:0.1," * 500}, "epoch": 3})
+    writer.write_event({"kind": "mark", "mark": "\x1b[31m" * 500, "tags": {f"t{n}": "x" * 90 for n in range(90)}})
+    events = [event for _, event in RingReader(writer.path).events()]
+    assert [event["kind"] for event in events] == ["knobs", "mark"]
+    assert events[0]["mark"].startswith("\U0001f600" * 15)
+    assert "\x1b" not in json.dumps(events, ensure_ascii=False)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_gives_torn_rows_and_no_end_of_the_process(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    for n in range(10):
+        writer.write_step([float(n)] * len(RingReader(writer.path).columns))
+    reader = RingReader(writer.path)
+    os.truncate(writer.path, 4096)
+    assert reader.steps() == []
+    assert reader.events() == []
