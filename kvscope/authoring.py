@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvscope.diagnose import diagnose, verify
+from kvscope.diagnose import diagnose
 from kvscope.errors import UsageError
 from kvscope.finding import Finding
 from kvscope.playbook_schema import Playbook
+from kvscope.verification import verify_change
 from kvscope.whole import read_whole
 
 TEMPLATE = """\
@@ -91,5 +92,5 @@ def _verdict(rule: Playbook, rules: tuple[Playbook, ...], path: Path, *, afterwa
     judged = diagnose(store, [rule], description, before, now, include_silent=True).findings
     finding: Finding = next(one for one in judged if one.id == rule.id)
     if afterwards and finding.experiment is not None:
-        finding = verify(finding, store, names[-2], names[-1], (rule, *rules))
+        finding = verify_change(finding, rule, store, store.segments[-2], store.segments[-1]).finding
     return finding.verdict

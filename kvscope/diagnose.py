@@ -32,9 +32,6 @@ from kvscope.ranking import ranked
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources._base import Description
 from kvscope.store import Segment, Store
-from kvscope.verify import verify
-
-__all__ = ["diagnose", "verify"]
 
 STATED = ("figures", "answers", "table")
 """Kinds of source whose numbers somebody wrote down: one stands for a run, and its error is not known."""

@@ -37,7 +37,7 @@ NOTICE = "notice"
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One check with its numbers. ``change`` is relative (0.1 = +10 %), or in points for shares; None when absent."""
+    """One check with its numbers. ``change``: relative (0.1 = +10 %) or in ``points`` of a share, None when absent."""
 
     check: str
     signal: str
@@ -55,6 +55,7 @@ class Evidence:
     role: Literal["symptom", "cause", "prediction"] = "cause"
     missing: str = ""
     remedy: str = ""
+    points: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,9 @@ class Gain:
     bound: float | None
     reads: str = ""
     basis: Literal["measured", "inferred"] = "measured"
+    measured: float | None = None
+    measured_error: float | None = None
+    """What an experiment brought, and three standard errors of it."""
 
 
 @dataclass(frozen=True, slots=True)

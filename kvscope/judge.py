@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvscope import signals
+from kvscope import signals, significance
 from kvscope.checks import Check
 from kvscope.finding import Answer, Evidence, RivalState
 from kvscope.signals.reading import Missing, Reading
@@ -52,7 +51,9 @@ def judge(check: Check, pair: Pair, role: Role = "cause") -> Evidence:
         if isinstance(reading, Missing):
             return replace(evidence, missing=reading.reason, remedy=reading.remedy)
     if check.kind == "is":
-        answers = [_compared(check, reading) for reading in _judged(check, now, before)]
+        answers = [
+            significance.compared(reading, check.sense, check.threshold) for reading in _judged(check, now, before)
+        ]
         return replace(evidence, answer=all_of(answers))
     assert isinstance(now, Reading)
     assert isinstance(before, Reading)
@@ -97,39 +98,7 @@ def _judged(check: Check, now: Reading | Missing, before: Reading | Missing | No
     return [reading for reading in wanted if isinstance(reading, Reading)]
 
 
-def _compared(check: Check, reading: Reading) -> Answer:
-    low, high, limit = reading.value - reading.error, reading.value + reading.error, check.threshold
-    if check.sense == ">=":
-        return "yes" if low >= limit else "no" if high < limit else "unknown"
-    return "yes" if high <= limit else "no" if low > limit else "unknown"
-
-
-def change_of(now: Reading, before: Reading, points: bool) -> tuple[float, float]:
-    """Return change and error, in points or relative; from exactly 0 to something is an infinite rise."""
-    if points:
-        return now.value - before.value, math.hypot(now.error, before.error)
-    if before.value == 0:
-        grew = abs(now.value) > now.error + before.error
-        return (math.inf if grew else 0.0), 0.0 if grew or now.value == 0 else math.inf
-    ratio = now.value / before.value
-    return ratio - 1, math.hypot(now.error / before.value, ratio * before.error / before.value)
-
-
 def _changed(check: Check, evidence: Evidence, now: Reading, before: Reading) -> Evidence:
-    change, error = change_of(now, before, check.bound.points)
-    answer = _answer(check.kind, change, error, check.bound.size)
-    if math.isinf(change) or math.isinf(error):
-        return replace(evidence, answer=answer)
-    return replace(evidence, answer=answer, change=change, change_error=error)
-
-
-def _answer(kind: str, change: float, error: float, bound: float) -> Answer:
-    if kind in ("down", "not_down"):
-        change = -change
-    if kind == "flat":
-        size = abs(change)
-        return "yes" if size + error <= bound else "no" if size - error > bound else "unknown"
-    moved: Answer = "yes" if change >= bound and change - error > 0 else "no" if change + error < bound else "unknown"
-    if kind in ("not_up", "not_down"):
-        return {"yes": "no", "no": "yes"}.get(moved, "unknown")  # type: ignore[return-value]
-    return moved
+    found = significance.change(now, before, points=check.bound.points)
+    evidence = replace(evidence, answer=found.answers(check.kind, check.bound.size), points=found.points)
+    return replace(evidence, change=found.size, change_error=found.error) if found.known else evidence

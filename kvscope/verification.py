@@ -15,23 +15,20 @@ from typing import Literal
 from kvscope.checks import Check
 from kvscope.errors import UsageError
 from kvscope.finding import Evidence, Finding, Gain
-from kvscope.judge import Pair, all_of, change_of, judge
+from kvscope.judge import Pair, all_of, judge
 from kvscope.playbook_schema import GainRule, Playbook
+from kvscope.signals.algebra import SHARE
 from kvscope.signals.reading import Missing, Reading
+from kvscope.significance import FEWEST_WINDOWS, POWER, change, floor_of, moved, thin, widened
 from kvscope.store import Segment, Store
-from kvscope.verify import held
 
 Outcome = Literal["confirmed", "refuted", "cannot tell"]
-WIDER = 1.5
-"""From the two standard errors of a reading to the three that a verdict asks for."""
-POWER = 1.28
-"""A change so many times its interval is told apart from none four times in five (3 + 0.84 standard errors to 3)."""
 PARTS = 3
 """A segment without a control is cut into so many: they too differ although nothing was changed."""
-FEWEST_SAMPLES, FEWEST_BATCHES = 20, 4
-"""A number from fewer has no error that could be believed, and proves no change."""
 _STOOD = ("likely", "possible", "confirmed")
 """Verdicts of a finding that can be confirmed: of a cause that was not seen nothing follows."""
+_TAG_OF = {"max_running": "cap"}
+"""knob → the tag that carries it, where the names differ"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +40,8 @@ class Predicted:
     detectable: float | None
     tells: bool
     """Whether it moved beyond the noise: a prediction that held all along proves nothing."""
+    windows: int = FEWEST_WINDOWS
+    """Windows of samples that the shorter side has, of those it takes to tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,13 @@ class Verification:
 
     @property
     def gain(self) -> Gain | None:
-        """What was expected."""
+        """What was expected, and what it brought."""
         return self.finding.gain
+
+    @property
+    def windows(self) -> int:
+        """Windows of samples there are, of the ``FEWEST_WINDOWS`` that it takes to tell."""
+        return min((min(one.windows, FEWEST_WINDOWS) for one in self.predicted), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,7 @@ class Noise:
     def of(self, signal: str) -> float:
         """The largest difference between two stretches, in the signal's unit; 0 where fewer than two have a value."""
         readings = [Pair(self.store, one).now(signal) for one in self.stretches]
-        values = [one.value for one in readings if isinstance(one, Reading)]
-        return max(values) - min(values) if len(values) > 1 else 0.0
+        return floor_of(one for one in readings if isinstance(one, Reading))
 
 
 def verify_change(
@@ -97,11 +100,13 @@ def verify_change(
     outcome, why = _outcome(predicted, unfit)
     measured, error = measured_gain(rule.gain, store, before, after, controls)
     verdict = finding.verdict if outcome == "cannot tell" else outcome
-    experiment = finding.experiment
+    experiment, gain = finding.experiment, finding.gain
     if experiment is not None:
         experiment = replace(experiment, predict=tuple(one.evidence for one in predicted))
+    if gain is not None:
+        gain = replace(gain, measured=measured, measured_error=error)
     return Verification(
-        replace(finding, verdict=verdict, experiment=experiment),
+        replace(finding, verdict=verdict, experiment=experiment, gain=gain),
         outcome,
         why,
         predicted,
@@ -111,6 +116,18 @@ def verify_change(
         after.name,
         tuple(one.name for one in controls),
     )
+
+
+def held(rule: Playbook, pair: Pair) -> str:
+    """Say which tag that had to stay the same did not (the knob the experiment turns may change), or nothing."""
+    if rule.compare is None or pair.baseline is None or rule.experiment is None:
+        return ""
+    turned = {knob for knob, _ in rule.experiment.set} | {_TAG_OF.get(knob, "") for knob, _ in rule.experiment.set}
+    before, now = pair.baseline.tags, pair.current.tags
+    for tag in rule.compare.same:
+        if tag not in turned and tag in before and tag in now and before[tag] != now[tag]:
+            return f"{tag} changed with it ({before[tag]}, then {now[tag]})"
+    return ""
 
 
 def cut(segment: Segment) -> tuple[Segment, ...]:
@@ -166,8 +183,7 @@ def _widened(signal: str, store: Store, segment: Segment, floors: Iterable[Noise
     reading = Pair(store, segment).now(signal)
     if isinstance(reading, Missing):
         return reading
-    floor = max((noise.of(signal) for noise in floors), default=0.0)
-    return replace(reading, error=math.hypot(WIDER * reading.error, floor))
+    return widened(reading, max((noise.of(signal) for noise in floors), default=0.0))
 
 
 def _predicted(check: Check, store: Store, before: Segment, after: Segment, floors: list[Noise]) -> Predicted:
@@ -175,28 +191,23 @@ def _predicted(check: Check, store: Store, before: Segment, after: Segment, floo
     evidence = judge(check, pair, "prediction")
     was, now = pair.before(check.signal), pair.now(check.signal)
     if isinstance(was, Missing) or isinstance(now, Missing):
-        return Predicted(evidence, None, None, False)
-    thin = _thin(was) or _thin(now)
-    if thin and check.kind != "is" and evidence.answer == "yes":
-        fewer = min(was.samples, now.samples)
-        evidence = replace(evidence, answer="unknown", missing=f"{fewer} samples only", remedy="measure for longer")
-    points = check.bound.points or (check.kind == "is" and now.unit == "ratio")
-    change, error = change_of(now, was, points)
-    known = math.isfinite(change) and math.isfinite(error)
-    if known and evidence.change is None:
-        evidence = replace(evidence, change=change, change_error=error)
+        return Predicted(evidence, None, None, False, 0)
+    fewer, too_few = min(was.samples, now.samples), thin(was) or thin(now)
+    if too_few and check.kind != "is" and evidence.answer == "yes":
+        evidence = replace(evidence, answer="unknown", missing=f"{fewer} windows only", remedy="measure for longer")
+    found = change(now, was, points=check.bound.points or (check.kind == "is" and now.unit == SHARE))
+    if found.known and evidence.change is None:
+        evidence = replace(evidence, change=found.size, change_error=found.error, points=found.points)
     evidence = replace(evidence, baseline=was.value, baseline_error=was.error)
     floor = max(noise.of(check.signal) for noise in floors)
-    if not points:
+    if not found.points:
         floor = floor / abs(was.value) if was.value else 0.0
-    moved = abs(now.value - was.value) > math.hypot(now.error, was.error)
     held_before = check.kind == "is" and judge(check, Pair(store, before), "prediction").answer == "yes"
-    tells = moved and not thin and check.kind in ("up", "down", "is") and not held_before and evidence.answer == "yes"
-    return Predicted(evidence, floor, POWER * error if known else None, tells)
-
-
-def _thin(reading: Reading) -> bool:
-    return reading.samples < FEWEST_SAMPLES or reading.batches < FEWEST_BATCHES
+    tells = moved(now, was) and not too_few and check.kind in ("up", "down", "is") and not held_before
+    tells = tells and evidence.answer == "yes"
+    return Predicted(
+        evidence, floor, POWER * found.error if found.known else None, tells, fewer if too_few else FEWEST_WINDOWS
+    )
 
 
 def _outcome(predicted: tuple[Predicted, ...], held_back: str) -> tuple[Outcome, str]:

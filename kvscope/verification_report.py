@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvscope import amounts, wording
 from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK
+from kvscope.significance import FEWEST_WINDOWS
 from kvscope.verification import Outcome, Predicted, Verification
 
 SCHEMA = 1
@@ -37,17 +39,19 @@ def _text(found: Verification, keep: bool) -> Iterator[str]:
             yield f"          {_noise(one)}"
     gain = found.gain
     if gain is not None:
-        yield f"  expected: {wording.worth(gain)}"
+        yield f"  expected: {wording.worth(replace(gain, measured=None))}"
     if found.measured_gain is not None:
         error = f" ± {found.measured_error:.2f}" if found.measured_error else ""
         yield f"  measured: {amounts.factor(found.measured_gain)}{error}"
+    if found.windows < FEWEST_WINDOWS:
+        yield f"  {found.windows} of the {FEWEST_WINDOWS} windows of samples that it takes to tell"
     yield f"  {found.why}."
     kept = " It is still in place." if keep else ""
     yield f"{_ADVICE[found.outcome]}{kept}"
 
 
 def _noise(one: Predicted) -> str:
-    points = wording.change_in(one.evidence) == "points"
+    points = one.evidence.points
     assert one.floor is not None
     text = f"moves by {amounts.change(one.floor, None, points=points)[1:]} while nothing is changed"
     if one.detectable is None:
@@ -68,6 +72,8 @@ def as_json(found: Verification) -> str:
         "before": found.before,
         "after": found.after,
         "controls": list(found.controls),
+        "windows": found.windows,
+        "windows_needed": FEWEST_WINDOWS,
         "predicted": [_predicted(one) for one in found.predicted],
         "gain": {
             "of": gain.of if gain else None,
@@ -93,6 +99,7 @@ def _predicted(one: Predicted) -> dict[str, Any]:
         "unit": evidence.unit,
         "change": evidence.change,
         "change_error": evidence.change_error,
+        "change_in": wording.change_in(evidence),
         "aa_floor": one.floor,
         "detectable": one.detectable,
         "tells": one.tells,

@@ -81,12 +81,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """An applied experiment waiting for enough data to be judged: ``have_s`` of ``need_s`` seconds are there."""
+    """An applied experiment that cannot be judged yet: ``windows`` of samples are there, ``needed`` to tell."""
 
     finding_id: str
     change: str
-    have_s: float
-    need_s: float
+    windows: int
+    needed: int
 
 
 @dataclass(frozen=True, slots=True)

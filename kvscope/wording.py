@@ -28,19 +28,12 @@ def numbers(evidence: Evidence) -> str:
     text = amounts.pair(evidence.baseline, evidence.value, evidence.unit, evidence.error)
     if evidence.change is None:
         return text
-    points = change_in(evidence) == "points"
-    return f"{text}  {amounts.change(evidence.change, evidence.change_error, points=points)}"
+    return f"{text}  {amounts.change(evidence.change, evidence.change_error, points=evidence.points)}"
 
 
 def change_in(evidence: Evidence) -> str:
     """Return ``points`` or ``relative``, whichever the change of this evidence is; empty when there is none."""
-    if evidence.change is None or evidence.value is None or evidence.baseline is None:
-        return ""
-    if evidence.unit != "ratio" or not evidence.baseline:
-        return "points" if evidence.unit == "ratio" else "relative"
-    points = evidence.value - evidence.baseline
-    relative = evidence.value / evidence.baseline - 1
-    return "points" if abs(points - evidence.change) <= abs(relative - evidence.change) else "relative"
+    return "" if evidence.change is None else "points" if evidence.points else "relative"
 
 
 def origin(evidence: Evidence) -> str:
@@ -54,11 +47,15 @@ TRIED = ("confirmed", "refuted")
 
 
 def worth(gain: Gain) -> str:
-    """Return what removing the cause would give."""
+    """Return what removing the cause brought, where it was tried, and what it was expected to give."""
+    brought = ""
+    if gain.measured is not None:
+        error = f" ± {gain.measured_error:.2f}" if gain.measured_error else ""
+        brought = f"brought {amounts.factor(gain.measured)}{error}; expected "
     expected = f"about {amounts.factor(gain.expected)}, " if gain.expected is not None else ""
     bound = f"at most {amounts.factor(gain.bound)}" if gain.bound is not None else "no upper bound known"
     reads = f" ({gain.basis} from {gain.reads})" if gain.reads else f" ({gain.basis})"
-    return f"{expected}{bound} on {gain.of}{reads}"
+    return f"{brought}{expected}{bound} on {gain.of}{reads}"
 
 
 def told(diagnosis: Diagnosis) -> list[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvscope.recording import write_fixture
+from tests.states import AFTERWARDS, WINDOWS
 from tests.synthetic import TAGS, State, Stretch, stream
 
 Situation = Sequence[Stretch]
@@ -151,5 +152,6 @@ def write(recordings: Path, quiet: Path) -> list[Path]:
     }
     source = {"kind": "ring", "engine": TAGS["engine"], "version": TAGS["version"], "target": "synthetic"}
     for path, (situation, seed) in (firing | calm).items():
-        write_fixture(path, stream(situation, rows=14, every_s=2.0, seed=seed), source=source, synthetic=True)
+        rows = WINDOWS if path.stem.endswith(AFTERWARDS) else 14
+        write_fixture(path, stream(situation, rows=rows, every_s=2.0, seed=seed), source=source, synthetic=True)
     return [*firing, *calm]

@@ -18,6 +18,8 @@ from tests.steady import Steady, stream
 
 FOLDER = Path(__file__).resolve().parent / "states"
 AFTERWARDS = ("confirmed", "refuted")
+WINDOWS = 24
+"""Rows of a segment of an experiment: with fewer than 20 windows of samples nothing is confirmed."""
 
 
 def situations(path: Path) -> dict[str, list[Steady]]:
@@ -46,7 +48,8 @@ def write(folder: Path) -> list[Path]:
         source = {"kind": "ring", "engine": stated.get("engine", "any"), "version": "1", "target": "synthetic"}
         for seed, (verdict, segments) in enumerate(situations(path).items()):
             target = folder / f"{path.stem}.{verdict}.jsonl"
-            items = stream(segments, rows=stated.get("rows", 12), seed=seed)
+            rows = max(stated.get("rows", 12), WINDOWS if verdict in AFTERWARDS else 0)
+            items = stream(segments, rows=rows, seed=seed)
             write_fixture(target, items, source=source, synthetic=True)
             written.append(target)
     return written

@@ -3,7 +3,8 @@
 A counter is given as its increase per second, a gauge or an observation as its value. A pair ``[a, b]`` moves straight
 from one to the other; ``jump`` before a number lets a counter grow all at once, in the middle; ``still`` before one
 takes a gauge's noise away; ``pulse`` shows a gauge in every fifth row only, ``gaps`` in all the others (a counter
-stands still between); ``rare`` gives an observation in every eighth row only; ``resets`` starts a counter anew twice.
+stands still between); ``rare`` gives an observation in every eighth row only; ``resets`` starts a counter anew in
+every fourth row.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def _sample(
     grown = value * dt * scatter
     if how == "jump":
         grown = value if row == rows // 2 else 0.0
-    if how == "resets" and row in (rows // 3, 2 * rows // 3):
+    if how == "resets" and row and not row % 4:
         totals[name] = 0.0
     totals[name] = totals.get(name, 0.0) + (grown if row or how == "jump" else 0.0)
     return Sample(metric, float(f"{totals[name]:.9g}"), t, labels)

@@ -111,7 +111,8 @@ def _rival(rival: Rival) -> dict[str, Any]:
 
 
 def _gain(gain: Gain) -> dict[str, Any]:
-    return {"of": gain.of, "expected": gain.expected, "bound": gain.bound, "reads": gain.reads, "basis": gain.basis}
+    told = {"of": gain.of, "expected": gain.expected, "bound": gain.bound, "reads": gain.reads, "basis": gain.basis}
+    return told | {"measured": gain.measured, "measured_error": gain.measured_error}
 
 
 def _experiment(experiment: Experiment) -> dict[str, Any]:

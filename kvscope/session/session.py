@@ -176,7 +176,7 @@ class Session:
         fresh = self._comparison.unique(name or "after")
         self._cut(Mark(fresh, self._comparison.now_s(), dict(current.tags)))
         self._comparison.chosen = current.name
-        self._trials.judged.clear()
+        self._trials.marked()
         return f"Baseline: {current.name}, {length:.0f} s. From now on: {fresh}"
 
     def _cut(self, mark: Mark) -> None:

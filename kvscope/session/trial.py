@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvscope.finding import VERDICT_ORDER, Diagnosis, Finding
+from kvscope.significance import FEWEST_WINDOWS
 from kvscope.sources._base import Mark
 from kvscope.store import Store
 from kvscope.view import Trial
@@ -33,6 +35,8 @@ class Running:
     asked_s: float
     name: str
     after: str = ""
+    windows: int = 0
+    """Windows of samples on the shorter side of the change, of those that it takes to tell."""
 
     def have_s(self, store: Store) -> float:
         """Seconds measured since the change."""
@@ -42,7 +46,7 @@ class Running:
 
 @dataclass(slots=True)
 class Trials:
-    """At most one experiment runs; what earlier ones showed stays on screen until somebody marks anew."""
+    """At most one experiment runs; what earlier ones confirmed stays in the list, with what it brought."""
 
     store: Store
     running: Running | None = None
@@ -52,6 +56,10 @@ class Trials:
         """An experiment was applied."""
         self.judged.pop(running.finding.id, None)
         self.running = running
+
+    def marked(self) -> None:
+        """Somebody began anew: what an experiment confirmed still holds, what it left open or refuted is over."""
+        self.judged = {id: one for id, one in self.judged.items() if one.verdict == "confirmed"}
 
     def seen(self, mark: Mark) -> bool:
         """A segment started: whether it is the one the experiment waits for."""
@@ -86,25 +94,35 @@ class Trials:
             note = f"{running.finding.notes} Not verified: another change came first.".strip()
             return replace(running.finding, notes=note)
         have = running.have_s(self.store)
-        if have < EARLY_S:
-            return None
-        from kvscope.verify import verify
+        from kvscope.compare import named
+        from kvscope.verification import verify_change
 
-        found = verify(running.finding, self.store, running.before, running.after, playbooks)
-        if found.verdict == "confirmed" or have >= GIVE_UP_S or (found.verdict == "refuted" and have >= NEED_S):
-            return replace(found, baseline=running.before, current=running.after)
-        return None
+        rule = next(one for one in playbooks if one.id == running.finding.id)
+        before, after = (named(self.store.segments, name) for name in (running.before, running.after))
+        tried = verify_change(running.finding, rule, self.store, before, after)
+        running.windows = tried.windows
+        least_s = {"confirmed": EARLY_S, "refuted": NEED_S}
+        told = have >= least_s.get(tried.outcome, math.inf)
+        if not told and have < GIVE_UP_S:
+            return None
+        notes = "" if told else f"Not verified: {tried.why}."
+        notes = " ".join(part for part in (tried.finding.notes, notes) if part)
+        return replace(tried.finding, baseline=running.before, current=running.after, notes=notes)
 
     def shown(self) -> Trial | None:
         """For the view."""
         running = self.running
         if running is None:
             return None
-        return Trial(running.finding.id, running.change, min(running.have_s(self.store), NEED_S), NEED_S)
+        return Trial(running.finding.id, running.change, running.windows, FEWEST_WINDOWS)
 
     def merged(self, diagnosis: Diagnosis) -> Diagnosis:
-        """The diagnosis with findings under trial, or judged by one, in place of its own of the same id."""
-        kept = dict(self.judged)
+        """The diagnosis with findings under trial, or judged by one, in place of its own of the same id.
+
+        A cause that is seen again after it was confirmed is a finding of its own.
+        """
+        seen = {one.id: one.current for one in diagnosis.findings if one.verdict in ("likely", "possible")}
+        kept = {id: one for id, one in self.judged.items() if seen.get(id, one.current) == one.current}
         if self.running is not None:
             kept[self.running.finding.id] = self.running.finding
         if not kept:

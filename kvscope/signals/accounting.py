@@ -162,4 +162,4 @@ def engine_age_s(samples: Samples) -> Reading | Missing:
     first = [values[0] for name in ("time.step", "time.idle") for _, values in samples.slices(name).values()]
     if not first:
         return Missing("no step ran", WATCH_LONGER)
-    return Reading(sum(first), 0.0, "s", "measured: the engine's own clock", 1, 1)
+    return Reading(sum(first), 0.0, "s", "measured: the engine's own clock", 1, 1, "fact")

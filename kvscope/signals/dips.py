@@ -11,6 +11,7 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from kvscope.signals.algebra import amount
+from kvscope.signals.batches import BATCHES
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, procedure
 from kvscope.signals.samples import WATCH_LONGER, Samples
@@ -80,7 +81,8 @@ def prefix_dips(samples: Samples) -> Reading | Missing:
     found = dips(samples)
     if isinstance(found, Missing):
         return found
-    return Reading(float(len(found)), 0.0, "dips", "measured: as counted", 1, 1, exact=True)
+    seconds = samples.segment.end_s - samples.segment.start_s
+    return Reading(float(len(found)), 0.0, "dips", f"counted in {seconds:.0f} s", 1, len(found), "count", seconds)
 
 
 @procedure(
@@ -97,7 +99,7 @@ def prefix_dip_share(samples: Samples) -> Reading | Missing:
     if isinstance(missed, Missing) or samples.whole(missed) <= 0:
         return Missing("every prompt token that was looked up was found", WATCH_LONGER)
     share = min(1.0, sum(dip.lost for dip in found) / samples.whole(missed))
-    return Reading(share, 0.0, "ratio", "measured: as counted", 1, max(1, len(found)))
+    return Reading(share, 0.0, "ratio", f"measured: {len(found)} dips", BATCHES, missed.samples)
 
 
 @procedure(

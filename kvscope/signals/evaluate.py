@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from operator import ge, gt, mul
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from kvscope.signals import batches as bm
 from kvscope.signals.algebra import (
@@ -63,7 +63,7 @@ def evaluate(expr: Expr, samples: Samples) -> Reading | Missing:
         case Highest(metric=metric):
             return _highest(metric, samples)
         case Constant(value=value):
-            return Reading(value, 0.0, "", "", 1, 1)
+            return Reading(value, 0.0, "", "", 1, 1, "fact")
         case Within(inner=inner, start=start, end=end):
             return evaluate(inner, samples.part(start, end))
         case OverCells():
@@ -253,10 +253,16 @@ def _calculated(expr: Expr, samples: Samples) -> Reading | Missing:
     if value is None:
         return Missing(f"{_divisor(expr, values)} is 0 in this segment", SEND_WORK)
     moved = [_moved(expr, values, leaf, one.error) for leaf, one in known.items() if one.error]
-    spread = [one for one in known.values() if one.batches > 1] or list(known.values())
+    spread = [one for one in known.values() if one.kind != "fact"] or list(known.values())
     told = next((one for one in known.values() if one.source.startswith("inferred")), spread[0])
-    batches, count = min(one.batches for one in spread), min(one.samples for one in spread)
-    return Reading(value, math.hypot(*moved), unit(expr), told.source, batches, count)
+    # Parts of one segment are windows of their own: together they are as many as theirs.
+    batches, count = min(one.batches for one in spread), (sum if _parted(known) else min)(one.samples for one in spread)
+    kind: Literal["estimate", "fact"] = "fact" if all(one.kind == "fact" for one in spread) else "estimate"
+    return Reading(value, math.hypot(*moved), unit(expr), told.source, batches, count, kind)
+
+
+def _parted(known: Mapping[Expr, Reading]) -> bool:
+    return len(known) > 1 and all(isinstance(leaf, Within) for leaf in known)
 
 
 def leaves(expr: Expr) -> tuple[Expr, ...]:
@@ -330,19 +336,20 @@ def _increase(expr: Increase, samples: Samples) -> Reading | Missing:
     flow = samples.flow(expr.amount)
     if isinstance(flow, Missing):
         return flow
-    source = f"counted in {flow.end_s - flow.start_s:.0f} s" + samples.source(flow).removeprefix("measured")
-    return Reading(samples.whole(flow), 0.0, expr.unit, source, 1, flow.samples, exact=True)
+    seconds = flow.end_s - flow.start_s
+    source = f"counted in {seconds:.0f} s" + samples.source(flow).removeprefix("measured")
+    return Reading(samples.whole(flow), 0.0, expr.unit, source, 1, flow.samples, "count", seconds)
 
 
 def _setting(metric: str, samples: Samples) -> Reading | Missing:
     moving = evaluate(Gauge(Amount((metric,))), samples)
     if isinstance(moving, Reading):
-        return moving
+        return moving if moving.error else replace(moving, kind="fact")
     value = samples.setting(metric)
     if isinstance(value, Missing):
         return value
     line = metric_of(metric)
-    return Reading(value, 0.0, line.unit if line else "", "measured: as configured", 1, 1)
+    return Reading(value, 0.0, line.unit if line else "", "measured: as configured", 1, 1, "fact")
 
 
 def _highest(metric: str, samples: Samples) -> Reading | Missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvscope.signals.algebra import Chosen, Expr, OverCells, first_of, gauge, increase, ratio, share
+from kvscope.signals.algebra import Chosen, Expr, OverCells, first_of, gauge, rate, ratio, share
 from kvscope.signals.by_cell import cells_of
 from kvscope.signals.reading import Missing
 from kvscope.signals.registry import DOWN, NEITHER, UP, declare
@@ -12,7 +12,7 @@ _NO_DECODE = "nothing was decoded in this segment"
 
 declare(
     "rank_read_ratio",
-    OverCells(increase("rank.entries_read"), "rank", "most_over_mean"),
+    OverCells(rate("rank.entries_read"), "rank", "most_over_mean"),
     DOWN,
     "KV entries that the busiest rank read / the mean of the ranks.",
 )

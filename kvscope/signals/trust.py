@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from kvscope.signals.batches import BATCHES
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, procedure
 from kvscope.signals.samples import WATCH_LONGER, Samples
@@ -44,7 +45,7 @@ def gauge_frozen_share(samples: Samples) -> Reading | Missing:
         still = before[1] == after[1] < _FULL and before[4] == after[4]
         run, counts = (run + 1, counts | {after[3]}) if still else (0, set())
         longest = max(longest, run if len(counts) > 1 else 0)
-    return Reading(longest / len(moving), 1 / len(moving), "ratio", "measured: samples", 1, len(moving))
+    return Reading(longest / len(moving), 1 / len(moving), "ratio", "measured: samples", BATCHES, len(moving))
 
 
 @procedure(
@@ -73,7 +74,7 @@ def _jump(samples: Samples, metric: str) -> Reading | Missing:
     busy = [step for step, tokens in steps if tokens > 0 and step >= 0]
     if len(busy) < _FEWEST or sum(busy) <= 0:
         return Missing(f"{metric}: too little was counted to tell how it grows", WATCH_LONGER)
-    return Reading(max(busy) / sum(busy), 1 / len(busy), "ratio", f"measured: {metric}", 1, len(busy))
+    return Reading(max(busy) / sum(busy), 1 / len(busy), "ratio", f"measured: {metric}", BATCHES, len(busy))
 
 
 @procedure(
@@ -91,7 +92,7 @@ def promised_metrics_absent(samples: Samples) -> Reading | Missing:
     if not any(samples.slices(metric) for engine in known for metric in PROMISED[engine]):
         return Missing("the page carries none of the engine's metrics", "the engine's own address")
     absent = sorted({metric for engine in known for metric in PROMISED[engine] if not samples.slices(metric)})
-    return Reading(float(len(absent)), 0.0, "metrics", f"measured: absent: {', '.join(absent) or 'none'}", 1, 1)
+    return Reading(float(len(absent)), 0.0, "metrics", f"measured: absent: {', '.join(absent) or 'none'}", 1, 1, "fact")
 
 
 @procedure(
@@ -105,4 +106,4 @@ def engine_restarts(samples: Samples) -> Reading | Missing:
     counter = samples.counter("tokens.generated")
     if isinstance(counter, Missing):
         return counter
-    return Reading(float(counter.resets), 0.0, "restarts", samples.source(counter), 1, counter.samples, exact=True)
+    return Reading(float(counter.resets), 0.0, "restarts", samples.source(counter), 1, counter.samples, "count")

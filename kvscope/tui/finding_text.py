@@ -166,8 +166,7 @@ def _value(evidence: Evidence) -> str:
 def _change(evidence: Evidence) -> str:
     if evidence.change is None:
         return ""
-    points = evidence.unit in ("ratio", "share")
-    text = signed(evidence.change, points)
+    text = signed(evidence.change, evidence.points)
     if evidence.change_error:
         size = abs(evidence.change_error) * 100
         text += f" ± {size:.1f}"
@@ -189,7 +188,7 @@ def _detail(evidence: Evidence, room: int) -> str:
 
 
 def _worth(gain: Gain) -> str:
-    parts = []
+    parts = [f"brought ×{gain.measured:.2f}"] if gain.measured is not None else []
     if gain.expected is not None:
         parts.append(f"about ×{gain.expected:.2f} {gain.of}")
     if gain.bound is not None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.diagnose import diagnose, verify
+from kvscope.diagnose import diagnose
+from kvscope.experiment import rule_of
 from kvscope.playbook import load_all
+from kvscope.verification import verify_change
 from kvscope.whole import read_whole
 
 RUN = Path(__file__).parents[2] / "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl"
@@ -19,5 +21,7 @@ def test_the_flagship_is_first_and_confirmed(pair: tuple[str | None, str | None]
     store, about = read_whole(RUN)
     found = diagnose(store, load_all(), about, *pair)
     assert found.findings[0].id == FLAGSHIP
-    assert verify(found.findings[0], store, "compressed", "verified").verdict == "confirmed"
+    before, after = (store.segment(name) for name in ("compressed", "verified"))
+    tried = verify_change(found.findings[0], rule_of(load_all(), FLAGSHIP), store, before, after)
+    assert tried.outcome == "confirmed"
     assert all(one.explained_by == FLAGSHIP for one in found.findings[1:])

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kvscope.diagnose import diagnose, verify
+from kvscope.diagnose import diagnose
 from kvscope.finding import Finding
 from kvscope.judge import Pair
 from kvscope.playbook import load_all
 from kvscope.playbook_schema import Playbook
 from kvscope.store import Store
+from kvscope.verification import verify_change
 from kvscope.whole import read_whole
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +45,7 @@ def test_a_recording_gives_the_verdict_it_is_kept_for(rule: Playbook, verdict: s
     store, _ = read_whole(path)
     finding = finding_of(rule, path, store, experiment=verdict in EXPERIMENT)
     if verdict in EXPERIMENT:
-        names = [segment.name for segment in store.segments]
-        finding = verify(finding, store, names[-2], names[-1], PLAYBOOKS)
+        finding = verify_change(finding, rule, store, *store.segments[-2:]).finding
     assert finding.verdict == verdict, finding
 
 

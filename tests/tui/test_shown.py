@@ -41,8 +41,8 @@ async def test_the_verdict_answers_what_why_and_what_next() -> None:
 
 
 async def test_an_experiment_under_way_tells_how_far_it_is() -> None:
-    trial = Trial("memory-down-throughput-flat", "kernels = block", 8.0, 30.0)
-    assert "kernels = block: 8 of 30 s" in await text_on(full_view(trial=trial), "verdict")
+    trial = Trial("memory-down-throughput-flat", "kernels = block", 8, 20)
+    assert "kernels = block: measuring, 8 of 20 windows" in await text_on(full_view(trial=trial), "verdict")
 
 
 async def test_what_the_session_is_doing_stands_under_the_verdict() -> None:

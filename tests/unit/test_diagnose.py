@@ -8,7 +8,7 @@ import pytest
 
 from kvscope.checks import Bound, Check
 from kvscope.compare import Said
-from kvscope.diagnose import diagnose, verify
+from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.finding import Diagnosis, Finding
 from kvscope.judge import Pair, judge
@@ -16,6 +16,7 @@ from kvscope.knobs import opposite, resolve
 from kvscope.playbook import load_all
 from kvscope.sources._base import Description
 from kvscope.store import Store
+from kvscope.verification import Verification, verify_change
 from probes.sample import Sample
 from tests.situations import BLOCK_KERNELS, CAP, COMPRESSED, DENSE, THROUGHPUT, compared, tried
 from tests.synthetic import State, Stretch, store_of, stream
@@ -36,6 +37,13 @@ def flagship(store: Store, description: Description = RING) -> Finding:
 
 def live(situation: list[Stretch] | tuple[Stretch, ...], noise: float = 0.02, seed: int = 0) -> Store:
     return store_of(stream(situation, noise=noise, seed=seed))
+
+
+def tried_out(store: Store) -> Verification:
+    """The flagship's experiment, judged."""
+    rule = next(one for one in PLAYBOOKS if one.id == FLAGSHIP)
+    before, after = (store.segment(name) for name in ("compressed", "experiment"))
+    return verify_change(flagship(store), rule, store, before, after)
 
 
 class TestTheFlagship:
@@ -66,22 +74,22 @@ class TestTheFlagship:
 
     def test_is_confirmed_when_the_predictions_come_true(self) -> None:
         store = live(tried(DENSE, COMPRESSED, BLOCK_KERNELS))
-        checked = verify(flagship(store), store, "compressed", "experiment")
+        checked = tried_out(store).finding
         assert checked.verdict == "confirmed"
         assert checked.experiment is not None
         assert [one.answer for one in checked.experiment.predict] == ["yes", "yes"]
 
     def test_is_refuted_when_one_prediction_fails(self) -> None:
         store = live(tried(DENSE, COMPRESSED, BLOCK_KERNELS.but(tokens_per_s=340.0)))
-        assert verify(flagship(store), store, "compressed", "experiment").verdict == "refuted"
+        assert tried_out(store).outcome == "refuted"
 
     def test_stays_as_it_is_when_something_else_changed_with_the_experiment(self) -> None:
         store = live(
             [*compared(DENSE, COMPRESSED), Stretch("experiment", BLOCK_KERNELS, {"offered_load": "40 clients"})]
         )
-        checked = verify(flagship(store), store, "compressed", "experiment")
-        assert checked.verdict == "likely"
-        assert "offered_load changed with it" in checked.notes
+        checked = tried_out(store)
+        assert checked.finding.verdict == "likely"
+        assert "offered_load changed with it" in checked.why
 
     def test_is_unexplained_when_access_is_cheap_and_then_advises_nothing(self) -> None:
         finding = flagship(live(THROUGHPUT["unexplained"]))

@@ -203,7 +203,7 @@ def test_an_applied_experiment_that_keeps_its_promise_is_confirmed() -> None:
     assert bench.lever.asked == [({"kernels": "block"}, "after")]
     during = bench.run(5)
     assert during.trial is not None
-    assert during.trial.have_s == pytest.approx(5, abs=1.1)
+    assert (during.trial.windows, during.trial.needed) == (pytest.approx(5, abs=1.1), 20)
     view = bench.run(30)
     assert view.trial is None
     assert finding(view).verdict == "confirmed"

@@ -65,7 +65,7 @@ class VerdictLine(Canvas):
         why = ("why", why_of(first), TEXT)
         if view.trial is not None:
             trial = view.trial
-            told = f"{trial.change}: {trial.have_s:.0f} of {trial.need_s:.0f} s measured"
+            told = f"{trial.change}: measuring, {trial.windows} of {trial.needed} windows"
             return why, ("trying", told, NOTE)
         if first.verdict in ("confirmed", "refuted"):
             return why, ("tried", first.experiment.change if first.experiment else "", TEXT)

@@ -54,6 +54,7 @@ ACCESS = Evidence(
     0.0063,
     RING,
     20,
+    points=True,
 )
 WAITING = Evidence(
     "waiting", "waiting_requests", ">= 1 in both segments", "yes", 11.8, 0.9, "requests", source=RING, batches=20

@@ -100,10 +100,9 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
 def test_a_relative_change_of_a_share_is_told_in_percent_and_a_change_in_points_in_points() -> None:
     from kvscope.wording import change_in
 
-    share = Evidence("c", "s", "", "yes", 0.3, unit="ratio", baseline=0.2, change=0.1)
+    share = Evidence("c", "s", "", "yes", 0.3, unit="ratio", baseline=0.2, change=0.1, points=True)
     assert change_in(share) == "points"
-    assert change_in(replace(share, change=0.5)) == "relative"
-    assert change_in(replace(share, unit="s")) == "relative"
+    assert change_in(replace(share, change=0.5, points=False)) == "relative"
     assert change_in(replace(share, change=None)) == ""
 
 

@@ -191,7 +191,7 @@ class TestByHand:
         )
         assert isinstance(count, Reading)
         assert isinstance(per_s, Reading)
-        assert (count.value, count.error, count.exact) == (14.0, 0.0, True)
+        assert (count.value, count.error, count.kind) == (14.0, 0.0, "count")
         assert count.source.startswith("counted in 98 s")
         assert per_s.error > 0.0
 
