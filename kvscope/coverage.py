@@ -45,6 +45,19 @@ def lights(waiting: Iterable[Finding]) -> tuple[Light, ...]:
     )
 
 
+def shortest(lights: Iterable[Light], most: int = 3) -> tuple[Light, ...]:
+    """The few ways that let most rules speak, each with the rules it adds to those of the ways before it."""
+    left, steps = {light.way: set(light.rules) for light in lights}, list[Light]()
+    while left and len(steps) < most:
+        way = max(left, key=lambda one: len(left[one]))
+        added = left.pop(way)
+        if not added:
+            break
+        steps.append(Light(way, tuple(sorted(added))))
+        left = {one: rules - added for one, rules in left.items()}
+    return tuple(steps)
+
+
 def _ways(evidence: Evidence) -> tuple[str, ...]:
     """Each thing that would supply it by itself; an answer within its own error needs more time."""
     if not evidence.missing:

@@ -7,6 +7,12 @@ read whole. --baseline compares with an earlier recording or another target.
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvscope.config import Settings
+    from kvscope.finding import Diagnosis
+    from kvscope.store import Store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +32,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report on stdout; the exit code says whether a finding reached --fail-on."""
     import sys
+
+    from kvscope import report
+    from kvscope.commands._options import settings_of
+    from kvscope.watch import exit_code
+
+    settings = settings_of(options)
+    render = report.get(settings.format)
+    found, store = read(options, settings)
+    how = {
+        "text": {"colour": sys.stdout.isatty(), "everything": options.all},
+        "html": {"store": store},
+        "junit": {"fail_on": settings.fail_on},
+        "sarif": {"fail_on": settings.fail_on},
+    }
+    print(render(found, **how.get(settings.format, {})))
+    return exit_code(found, settings.fail_on)
+
+
+def read(options: argparse.Namespace, settings: Settings) -> tuple[Diagnosis, Store]:
+    """Watch what the options name and judge it; notices go to stderr as they would for a report."""
+    import sys
     from contextlib import ExitStack, closing
     from dataclasses import replace
 
-    from kvscope import report
     from kvscope.commands._facts import facts_of
-    from kvscope.commands._options import settings_of
     from kvscope.commands._told import said_of, with_told
     from kvscope.diagnose import diagnose
     from kvscope.signals.replicas import outliers
@@ -41,7 +66,6 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.store import Store
     from kvscope.watch import (
         collect,
-        exit_code,
         fill,
         fill_pair,
         load_playbooks,
@@ -49,8 +73,7 @@ def run(options: argparse.Namespace) -> int:
         segment_pair,
     )
 
-    settings = settings_of(options)
-    render, slo = report.get(settings.format), parse(settings.slo)
+    slo = parse(settings.slo)
     books, store = load_playbooks(settings), Store()
     with ExitStack() as stack:
         baseline = stack.enter_context(closing(open_target(options.baseline))) if options.baseline else None
@@ -75,11 +98,4 @@ def run(options: argparse.Namespace) -> int:
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
     for notice in notices:
         print(f"kvscope: {notice}", file=sys.stderr)
-    how = {
-        "text": {"colour": sys.stdout.isatty(), "everything": options.all},
-        "html": {"store": store},
-        "junit": {"fail_on": settings.fail_on},
-        "sarif": {"fail_on": settings.fail_on},
-    }
-    print(render(found, **how.get(settings.format, {})))
-    return exit_code(found, settings.fail_on)
+    return found, store
