@@ -95,17 +95,32 @@ def _counted(cut: Intervals) -> dict[str, float] | None:
     columns = {part: cut.grown(metric) for part, metric in COUNTED.items()}
     if steps is None or busy is None or columns["cap"] is None or columns["pool"] is None:
         return None
+    prefill, prefilling = cut.grown("time.prefill"), _prefilling_steps(cut, steps)
     seconds = dict.fromkeys(PARTS, 0.0)
     for index, dt in enumerate(cut.lengths):
-        working = min(dt, busy[index])
+        working, made = min(dt, busy[index]), steps[index]
+        # A step whose budget ran out had a prompt in it, and that is what makes it long.
+        prompts = min(working, prefill[index]) if prefill is not None else 0.0
         seconds["idle"] += dt - working
-        left = 1.0
+        left = left_of_prompts = 1.0
         for part, column in columns.items():
-            share = min(left, column[index] / steps[index]) if column is not None and steps[index] else 0.0
-            seconds[part] += share * working
-            left -= share
-        seconds["demand"] += left * working
+            held = column[index] if column is not None else 0.0
+            among = prefilling[index] if part == "token_budget" else made
+            share = min(left, held / made) if made else 0.0
+            share_of_prompts = min(left_of_prompts, held / among) if among else share
+            seconds[part] += share * (working - prompts) + share_of_prompts * prompts
+            left, left_of_prompts = left - share, left_of_prompts - share_of_prompts
+        seconds["demand"] += left * (working - prompts) + left_of_prompts * prompts
     return seconds
+
+
+def _prefilling_steps(cut: Intervals, steps: Sequence[float]) -> Sequence[float]:
+    """Return the steps of each stretch that computed prompt tokens; all of them where that is not told."""
+    decode, mixed = cut.grown("batch.decode_steps"), cut.grown("batch.mixed_steps")
+    if decode is None or mixed is None:
+        return steps
+    rows = zip(steps, decode, mixed, strict=True)
+    return [both + max(0.0, all_ - decoding) for all_, decoding, both in rows]
 
 
 def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
