@@ -59,6 +59,8 @@ def diagnose(
     stated = description.kind in STATED
     # Nobody's exporter can be at fault for what a person wrote down.
     rules = tuple(rule for rule in playbooks if not (stated and rule.triage == "trust"))
+    if facts is not NO_FACTS:
+        store.facts = facts
     judged = [_judge(rule, store, description, baseline, current, said) for rule in rules]
     findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
     shown, contradictions = ranked(findings)

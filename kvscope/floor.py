@@ -13,48 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kvscope.bound import Floor, Load
 from kvscope.devices import Device
 from kvscope.plan import Geometry
 from kvscope.plan.forms import KvForms
 
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """Seconds that one decode step takes at least, by part; ``flops_s`` is its arithmetic alone, at peak."""
-
-    weights_s: float
-    kv_s: tuple[float, float]
-    index_s: float
-    flops_s: float
-
-    @property
-    def least_s(self) -> float:
-        """All parts, every resident token read once."""
-        return self.weights_s + self.kv_s[0] + self.index_s
-
-    @property
-    def most_s(self) -> float:
-        """All parts, every request reading its own context."""
-        return self.weights_s + self.kv_s[1] + self.index_s
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What one step computes: ``requests`` of ``context`` tokens each, ``tokens`` in all (more with drafts to check).
-
-    ``resident``: tokens the pool holds for them, shared ones once; None where nobody tells.
-    """
-
-    requests: float
-    context: float
-    resident: float | None = None
-    tokens: float | None = None
-
-    @property
-    def sharing(self) -> float:
-        """How often a resident token counts among the contexts: 1 where nothing is shared."""
-        held = self.requests * self.context
-        return max(1.0, held / self.resident) if self.resident else 1.0
+__all__ = ["ALONE", "Floor", "Load", "Spread", "step_floor"]
 
 
 @dataclass(frozen=True, slots=True)

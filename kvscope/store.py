@@ -7,10 +7,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from probes.border import EARLIEST_S, LARGEST, LATEST_S, weight
 from probes.sample import Labels, Sample
+
+if TYPE_CHECKING:
+    from kvscope.bound import Physics
 
 UNMARKED = "all"
 BEFORE_FIRST_MARK = "start"
@@ -81,6 +84,9 @@ class Store:
     All of it weighs ``most_bytes`` at most: then series that ended are dropped, the longest are thinned, and what is
     still too much is not taken. ``notices`` tells what was lost.
     """
+
+    facts: Physics | None = None
+    """What is known of model and device and no sample says."""
 
     def __init__(self, capacity_per_series: int = DEFAULT_CAPACITY, most_bytes: int = DEFAULT_BYTES) -> None:
         self._capacity = max(4, capacity_per_series)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from kvscope.account.account import LEVELS, Account, Lacking, Limit, account
+from kvscope.account.ahead import Ahead
 from kvscope.account.change import Change, change
 from kvscope.account.facts import NO_FACTS, Facts
 from kvscope.account.over_time import Bin, Strip, account_now, account_over_time
@@ -14,6 +15,7 @@ __all__ = [
     "LEVELS",
     "NO_FACTS",
     "Account",
+    "Ahead",
     "Bin",
     "Change",
     "Facts",

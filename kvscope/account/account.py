@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kvscope.account.ahead import Ahead, ahead
 from kvscope.account.facts import NO_FACTS, Facts
-from kvscope.account.token import TokenLevel, token_level
 from kvscope.floor import Floor
+from kvscope.signals.floor import TokenLevel, token_level
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import Admission, admission
 from kvscope.signals.phases import engine_phases, request_phases
@@ -61,6 +62,8 @@ class Account:
     missing: tuple[Lacking, ...] = ()
     sources: tuple[str, ...] = ()
     replicas: dict[str, Account] = field(default_factory=dict)
+    ahead: Ahead | None = None
+    """What twice the room would bring at most, where the cap or the pool is the limit."""
     front: bool = False
     """It tells no queue: a front end, which counts all that is in flight as running."""
 
@@ -75,11 +78,18 @@ def account(store: Store, segment: Segment, facts: Facts = NO_FACTS) -> Account:
 
     Of a fleet: the whole, with each replica's own in ``replicas``.
     """
-    window = Samples(store, segment)
+    window, facts = Samples(store, segment), known_facts(store, facts)
     names = sorted({dict(labels).get(REPLICA, "") for labels in store.keys("sched.running")} - {""})
     if len(names) < 2:
         return _one(window, facts)
     return whole({name: _one(window.only(Cell(REPLICA, name)), facts) for name in names}, segment.name)
+
+
+def known_facts(store: Store, facts: Facts) -> Facts:
+    """Return the facts that were given, else those that the store carries."""
+    if facts is NO_FACTS and isinstance(store.facts, Facts):
+        return store.facts
+    return facts
 
 
 def whole(replicas: dict[str, Account], segment: str) -> Account:
@@ -144,9 +154,14 @@ def _one(window: Samples, facts: Facts) -> Account:
         missing += [Lacking("token", one.reason, one.remedy) for one in token.missing]
         levels["token"], known["token"] = token.shares, token.known
     vitals = {} if isinstance(cut, Missing) else _vitals(cut)
+    limit = _limit(held, token)
+    further = None
+    if isinstance(held, Admission) and token is not None:
+        running, waiting = vitals.get("running_requests", 0.0), vitals.get("waiting_requests", 0.0)
+        further = ahead(held, limit.name, levels["engine"], token, facts, running, waiting)
     return Account(
         segment=window.segment.name,
-        limit=_limit(held, token),
+        limit=limit,
         levels=levels,
         known=known,
         token_limit=token.limit if token else "unknown",
@@ -155,6 +170,7 @@ def _one(window: Samples, facts: Facts) -> Account:
         headroom=_headroom(held, vitals),
         missing=tuple(dict.fromkeys(missing)),
         sources=facts.sources,
+        ahead=further,
         front=not window.keys("sched.waiting"),
     )
 

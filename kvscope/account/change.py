@@ -18,11 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kvscope.account.account import known_facts
 from kvscope.account.facts import NO_FACTS, Facts
-from kvscope.account.token import TokenLevel, token_level
 from kvscope.errors import UsageError
 from kvscope.floor import Floor
 from kvscope.plan import forms
+from kvscope.signals.floor import TokenLevel, token_level
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import busy_shares
 from kvscope.signals.reading import Missing
@@ -74,6 +75,7 @@ class _Side:
 
 def change(store: Store, before: Segment, after: Segment, facts: Facts = NO_FACTS) -> Change | None:
     """Return what physics says of two segments; None where KV bytes did not change, or nobody says that they did."""
+    facts = known_facts(store, facts)
     sides = [_side(store, segment, facts) for segment in (before, after)]
     if sides[0] is None or sides[1] is None:
         return None

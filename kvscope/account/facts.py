@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from kvscope.bound import Floor, Load
 from kvscope.devices import Device
+from kvscope.errors import UsageError
+from kvscope.floor import Spread, step_floor
 from kvscope.plan import Geometry
 
 
@@ -20,6 +24,28 @@ class Facts:
     kv_dtype: str = "auto"
     tp: int = 1
     sources: tuple[str, ...] = ()
+
+    @property
+    def lacks_model(self) -> bool:
+        return self.model is None
+
+    @property
+    def lacks_device(self) -> bool:
+        return self.device is None
+
+    @property
+    def lacks_weights(self) -> bool:
+        return self.model is None or self.model.weights is None
+
+    def floor(self, load: Load, kv_dtype: str = "", ranks: int = 0) -> Floor | None:
+        """Return the bound of a step; None where model or device is not known, or they do not go together."""
+        if self.model is None or self.device is None:
+            return None
+        spread = Spread.tensor_parallel(ranks or self.tp)
+        for name in (kv_dtype, self.kv_dtype):
+            with suppress(UsageError):
+                return step_floor(self.model, load, self.device, self.model.forms(name or "auto"), spread)
+        return None
 
 
 NO_FACTS = Facts()

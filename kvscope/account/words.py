@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvscope.account.account import Account, Shares
 from kvscope.account.change import Change
-from kvscope.account.token import TokenLevel
+from kvscope.signals.floor import TokenLevel
 
 TITLE = "What limits this engine now"
 SHOWN = 0.005
@@ -34,6 +34,7 @@ _ANSWERS = {
     "host": "the host",
     "unknown": "not to be told",
 }
+_NEXT = {"pool": "the KV pool", "cap": "the cap again", "demand": "clients", "prefill": "prefill"}
 _KNOWN = {"counted": "counted", "inferred": "inferred", "physics": "least times"}
 
 
@@ -56,7 +57,7 @@ def headline(account: Account) -> str:
 
 
 def lines(account: Account) -> Iterator[Line]:
-    """Return the headline, one line a level, and what is lacking."""
+    """Return the headline, one line a level, what twice the room would bring, and a fleet's replicas."""
     yield Line("limit", headline(account), _KNOWN.get(account.limit.known, ""))
     for level, label in (("admission", "time"), ("requests", "requests"), ("engine", "engine")):
         shares = account.levels[level]
@@ -65,13 +66,17 @@ def lines(account: Account) -> Iterator[Line]:
             yield Line(label, parts(shares), _KNOWN.get(account.known[level], "") + near)
     if account.token is not None and account.token.shares is not None:
         yield Line("a token", _token(account.token), ", ".join((_KNOWN[account.token.known], *account.sources)))
+    if account.ahead is not None:
+        more = f"at most {_signed(account.ahead.at_most - 1)} tokens a second"
+        yield Line("ahead", f"{account.ahead.change}: {more}, then {_NEXT[account.ahead.then]}", account.ahead.how)
     for name, one in account.replicas.items():
         yield Line("replica", f"{name}: {headline(one)}", _KNOWN.get(one.limit.known, ""))
-    told = set()
-    for lack in account.missing:
-        if (lack.reason, lack.remedy) not in told:
-            told.add((lack.reason, lack.remedy))
-            yield Line("not told", lack.reason + (f"; to know it: {lack.remedy}" if lack.remedy else ""))
+
+
+def lacking(account: Account) -> Iterator[Line]:
+    """Return what nobody tells, with what would."""
+    for reason, remedy in dict.fromkeys((lack.reason, lack.remedy) for lack in account.missing):
+        yield Line("not told", reason + (f"; to know it: {remedy}" if remedy else ""))
 
 
 def parts(shares: Shares) -> str:

@@ -63,7 +63,10 @@ def _segments(diagnosis: Diagnosis) -> Iterator[str]:
 def _account(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.account is not None:
         yield f"<h2>{words.TITLE}</h2>"
-        rows = [(line.label, line.text, line.how) for line in words.lines(diagnosis.account)]
+        rows = [
+            (line.label, line.text, line.how)
+            for line in (*words.lines(diagnosis.account), *words.lacking(diagnosis.account))
+        ]
         yield from _table(("", "", "known"), rows)
         rooms = [(one.label, one.used, one.most, one.room, one.held_back) for one in wording.rooms(diagnosis)]
         yield from _table(("limit", "in use", "of", "room for", "held requests back"), rooms)
@@ -71,8 +74,8 @@ def _account(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _table(("vital signs", ""), [(one.label, one.text) for one in diagnosis.vitals])
     if diagnosis.account_change is not None:
         yield f"<h2>{words.CHANGE_TITLE}</h2>"
-        told = [(line.label, line.text, line.how) for line in words.change_lines(diagnosis.account_change)]
-        yield from _table(("", "", "from"), told)
+        rows = [(line.label, line.text, line.how) for line in words.change_lines(diagnosis.account_change)]
+        yield from _table(("", "", "from"), rows)
 
 
 def _tags(tags: dict[str, str]) -> str:

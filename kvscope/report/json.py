@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from kvscope.account import Account, Change
+from kvscope.account import Account, Ahead, Change
 from kvscope.finding import Coverage, Diagnosis, Evidence, Experiment, Finding, Gain, Rival, SegmentSummary
 from kvscope.headroom import Room
 from kvscope.state import state_of
@@ -165,11 +165,15 @@ def _account(account: Account) -> dict[str, Any]:
             "from": list(account.sources),
         },
         "vitals": dict(account.vitals),
-        "headroom": dict(account.headroom),
+        "headroom": {**account.headroom, **({"next": _ahead(account.ahead)} if account.ahead else {})},
         "missing": [{"level": one.level, "reason": one.reason, "remedy": one.remedy} for one in account.missing],
         "segment": account.segment,
         **({"replicas": {name: _account(one) for name, one in account.replicas.items()}} if account.replicas else {}),
     }
+
+
+def _ahead(ahead: Ahead) -> dict[str, Any]:
+    return {"change": ahead.change, "at_most": ahead.at_most, "then": ahead.then, "from": ahead.how}
 
 
 def _change(change: Change) -> dict[str, Any]:

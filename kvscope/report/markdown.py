@@ -40,7 +40,7 @@ def _segments(diagnosis: Diagnosis) -> Iterator[str]:
 def _account(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.account is not None:
         yield from (f"## {words.TITLE}", "", "| | | known |", "|---|---|---|")
-        for line in words.lines(diagnosis.account):
+        for line in (*words.lines(diagnosis.account), *words.lacking(diagnosis.account)):
             yield _row(line.label, line.text, line.how)
         yield ""
     rooms = wording.rooms(diagnosis)

@@ -34,13 +34,14 @@ def render(
     width = width or min(WIDEST, shutil.get_terminal_size((WIDTH, 24)).columns)
     writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
     found = wording.told(diagnosis)
-    blocks = [[*writer.head(diagnosis, everything), *writer.limits(diagnosis), *writer.vitals(diagnosis)]]
+    limits = writer.limits(diagnosis, everything)
+    blocks = [[*writer.head(diagnosis, everything), *limits, *writer.vitals(diagnosis)], [*writer.change(diagnosis)]]
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
     if not found:
         blocks.append(writer.wrapped(wording.nothing_found(diagnosis), "", ""))
     blocks.append(writer.notes(diagnosis))
     if everything:
-        blocks += [list(writer.account(diagnosis)), list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
+        blocks += [list(writer.lacking(diagnosis)), list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
     else:
         blocks.append(writer.left_out(diagnosis))
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -64,11 +65,11 @@ class _Writer:
     def notes(self, diagnosis: Diagnosis) -> list[str]:
         return [line for notice in diagnosis.notices for line in self.wrapped(f"note: {notice}", "")]
 
-    def limits(self, diagnosis: Diagnosis) -> Iterator[str]:
-        """What limits the engine in one line, then every limit with the room that is left."""
+    def limits(self, diagnosis: Diagnosis, everything: bool) -> Iterator[str]:
+        """What limits the engine in one line, every limit with the room that is left, then where time goes."""
         if diagnosis.account is None:
             return
-        line = next(words.lines(diagnosis.account))
+        line, *levels = words.lines(diagnosis.account)
         text = self._labelled("limit", line.text + (f" [{line.how}]" if line.how else ""))
         yield from (f"\x1b[1m{one}\x1b[0m" if self._colour else one for one in text)
         rows = [
@@ -77,6 +78,9 @@ class _Writer:
         ]
         if rows:
             yield from self._table((("", "in use", "room for", "held requests back"), *rows))
+        for level in levels:
+            if everything or level.label != "time":
+                yield from self._labelled(level.label, level.text + (f"  [{level.how}]" if level.how else ""))
 
     def vitals(self, diagnosis: Diagnosis) -> Iterator[str]:
         for vital in diagnosis.vitals:
@@ -92,16 +96,21 @@ class _Writer:
             text = f"{count} signal{'s' if count > 1 else ''} could not be known"
         return self.wrapped(f"{text}. --all tells the rest." if text else "--all tells the rest.", "", "")
 
-    def account(self, diagnosis: Diagnosis) -> Iterator[str]:
-        if diagnosis.account is None:
+    def change(self, diagnosis: Diagnosis) -> Iterator[str]:
+        """What physics says of a change of KV bytes between the two segments."""
+        if diagnosis.account_change is None:
             return
-        yield words.TITLE
-        for line in words.lines(diagnosis.account):
+        yield words.CHANGE_TITLE
+        for line in words.change_lines(diagnosis.account_change):
             yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
-        if diagnosis.account_change is not None:
-            yield from ("", words.CHANGE_TITLE)
-            for line in words.change_lines(diagnosis.account_change):
-                yield from self._labelled(line.label, line.text + (f"  [{line.how}]" if line.how else ""))
+
+    def lacking(self, diagnosis: Diagnosis) -> Iterator[str]:
+        """What the account could not be told, and what would tell it."""
+        lines = list(words.lacking(diagnosis.account)) if diagnosis.account else []
+        if lines:
+            yield "what limits it: not told"
+        for line in lines:
+            yield from self.wrapped(line.text, _INDENT)
 
     def _table(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
         """Columns beside each other, indented like what a label says."""

@@ -231,7 +231,7 @@ def _booked(cut: Intervals) -> list[float] | None:
 def _other(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> str:
     """Return why room in the pool is not used: the cap, the token budget, or nobody can tell."""
     most = max(running[k] for k in chunk)
-    cap, full = cut.window.setting("sched.max_running"), _full_steps(cut, chunk)
+    cap, full = cut.window.setting("sched.max_running"), _full_steps(cut, held)
     if not isinstance(cap, Missing) and cap > 0:
         return "cap" if most >= AT_CAP * cap else "token_budget" if full else "unknown"
     if most < 1:
@@ -242,12 +242,12 @@ def _other(cut: Intervals, running: Sequence[float], chunk: range, held: Sequenc
     return "cap" if full or cut.gauge("kv.usage_ratio") is not None else "unknown"
 
 
-def _full_steps(cut: Intervals, chunk: range) -> bool:
-    """Whether steps had so many prompt tokens in them that there was no room for those of others."""
+def _full_steps(cut: Intervals, held: Sequence[int]) -> bool:
+    """Whether steps, while others waited, had so many prompt tokens in them that there was no room for theirs."""
     prompts, steps = prompt_tokens(cut), steps_of(cut)
     if prompts is None or steps is None:
         return False
-    stretches = _between(chunk, cut)
+    stretches = {i for k in held for i in (k - 1, k) if 0 <= i < len(cut.lengths)}
     made = sum(steps[i] for i in stretches)
     mean = sum(prompts[i] for i in stretches) / made if made else 0.0
     budget = cut.window.setting("config.max_batched_tokens")

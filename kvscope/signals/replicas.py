@@ -34,6 +34,7 @@ class OneReplica(Store):
 
     def __init__(self, store: Store, replica: str) -> None:
         self._whole, self._cell = store, Cell(REPLICA, replica)
+        self.facts = store.facts
 
     def keys(self, metric: str) -> list[Labels]:
         return [labels for labels in self._whole.keys(metric) if self._cell.admits(labels)]

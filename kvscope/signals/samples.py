@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import inf, nextafter
 
 from kvscope.signals.algebra import Amount, EitherAmount, Flowing
 from kvscope.signals.flows import MIN_SAMPLES, Flow, Part, counted, gap_note, standing
@@ -208,9 +209,11 @@ class Samples:
         return flow.grown((max(flow.start_s, self.segment.start_s), min(flow.end_s, self.segment.end_s)))[0]
 
     def setting(self, metric: str) -> float | Missing:
-        """Return a configured value: the newest at or before the segment's end, however long ago it was said."""
+        """Return a configured value: the newest before the segment's end, however long ago it was said."""
         line = metric_of(metric)
-        found = [self.store.latest(metric, labels, self.segment.end_s) for labels in self.keys(metric)]
+        # What is said at the very end is the next segment's.
+        ends = nextafter(self.segment.end_s, -inf)
+        found = [self.store.latest(metric, labels, ends) for labels in self.keys(metric)]
         known = [value for value in found if value is not None]
         if not known:
             return self.absent(metric)

@@ -11,6 +11,7 @@ from kvscope import signals
 from kvscope.account import account
 from kvscope.signals.limits import PARTS
 from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.samples import Samples
 from kvscope.store import Segment, Store
 from probes.sample import Sample
 from tests.scheduler import Run, Scenario, simulate
@@ -170,3 +171,11 @@ def test_a_front_end_alone_counts_those_beyond_the_cap_as_waiting() -> None:
     store.add([Sample("sched.max_running", 8.0, 1000.0, ())])
     store.add([Sample("kv.usage_ratio", 0.1, 1000.0 + t, ()) for t in range(20)])
     assert account(store, store.segments[-1]).limit.name == "cap"
+
+
+def test_what_the_next_segment_begins_with_is_no_setting_of_the_one_before() -> None:
+    store = Store()
+    for start, capacity in ((1000.0, 4096.0), (1020.0, 8192.0)):
+        store.add([Sample("kv.capacity_tokens", capacity, start, ())])
+    assert Samples(store, Segment("before", 1000.0, 1020.0)).setting("kv.capacity_tokens") == 4096.0
+    assert Samples(store, Segment("after", 1020.0, 1040.0)).setting("kv.capacity_tokens") == 8192.0

@@ -7,13 +7,14 @@ covers lies below the bound: kernels that do not reach the memory's speed, launc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvscope.account.facts import Facts
-from kvscope.errors import UsageError
-from kvscope.floor import Floor, Load, Spread, step_floor
-from kvscope.signals.intervals import Intervals
-from kvscope.signals.reading import Missing
+from kvscope.bound import Floor, Load, Physics
+from kvscope.signals.intervals import Intervals, intervals_of
+from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.registry import procedure
+from kvscope.signals.samples import Samples
 from kvscope.signals.token_time import TokenTime, token_time
 
 MATTERS = 0.1
@@ -47,23 +48,24 @@ class TokenLevel:
     missing: tuple[Missing, ...] = ()
 
 
-def token_level(cut: Intervals, facts: Facts) -> TokenLevel:
+def token_level(cut: Intervals, facts: Physics | None) -> TokenLevel:
     """Return the parts of a token's time, with the bound of its step where model and device are known."""
     timed = token_time(cut)
     if timed is None or timed.token_s <= 0:
         return TokenLevel(None, "", "unknown", missing=(_NO_GAPS,))
     load = step_load(cut, timed)
-    lacking = tuple(
-        lack
-        for lack, there in ((_NO_MODEL, facts.model), (_NO_DEVICE, facts.device), (_NO_LOAD, load))
-        if there is None
+    asked = (
+        (_NO_MODEL, facts is None or facts.lacks_model),
+        (_NO_DEVICE, facts is None or facts.lacks_device),
+        (_NO_LOAD, load is None),
     )
-    floor = _floor(cut, load, facts) if load is not None else None
+    lacking = tuple(lack for lack, so in asked if so)
+    floor = facts.floor(load, _kv_dtype(cut), _ranks(cut)) if facts is not None and load is not None else None
     if timed.known == "counted" or floor is None:
         shares = timed.shares()
         missing = () if timed.known == "counted" else lacking
         return TokenLevel(shares, timed.known, _largest(shares), timed.token_s, timed.step_s, floor, load, missing)
-    weighed = facts.model is not None and facts.model.weights is not None
+    weighed = facts is not None and not facts.lacks_weights
     seconds, span_s = _against_bound(timed, floor, _device_idle(cut), weighed)
     shares = {part: value / timed.token_s for part, value in seconds.items()}
     limit = _largest({**shares, "kv": shares["kv"] + span_s / timed.token_s / 2})
@@ -113,25 +115,15 @@ def _tokens_checked(cut: Intervals) -> float:
     return 1.0 + proposed / drafts if drafts and proposed else 1.0
 
 
-def _floor(cut: Intervals, load: Load, facts: Facts) -> Floor | None:
-    if facts.model is None or facts.device is None:
-        return None
-    try:
-        forms = facts.model.forms(_kv_dtype(cut, facts))
-        return step_floor(facts.model, load, facts.device, forms, Spread.tensor_parallel(_ranks(cut, facts)))
-    except UsageError:
-        return None
+def _kv_dtype(cut: Intervals) -> str:
+    """Return how KV is kept as the segment's tags say it, or nothing."""
+    return cut.window.segment.tags.get("dtype", "")
 
 
-def _kv_dtype(cut: Intervals, facts: Facts) -> str:
-    """Return how KV is kept: as the segment's tags say, else as its source does, else as the model computes."""
-    return cut.window.segment.tags.get("dtype") or facts.kv_dtype
-
-
-def _ranks(cut: Intervals, facts: Facts) -> int:
-    """Return the ranks that share a step: as the engine's settings say, else one."""
+def _ranks(cut: Intervals) -> int:
+    """Return the ranks that share a step as the engine's settings say, or 0."""
     said = cut.window.setting("config.tensor_parallel")
-    return facts.tp if isinstance(said, Missing) or said < 1 else round(said)
+    return 0 if isinstance(said, Missing) or said < 1 else round(said)
 
 
 def _device_idle(cut: Intervals) -> float | None:
@@ -166,3 +158,82 @@ def _largest(shares: dict[str, float]) -> str:
     """Return the largest part that is known and matters, else ``unknown``."""
     name = max((part for part in shares if part != "unknown"), key=lambda part: shares[part])
     return name if shares[name] >= MATTERS else "unknown"
+
+
+_READS = (
+    "latency.itl",
+    "batch.steps",
+    "tokens.generated",
+    "request.tokens_in",
+    "kv.usage_ratio",
+    "time.linear",
+    "gpu.util",
+)
+
+
+def kv_share(level: TokenLevel) -> float | None:
+    """Return KV's share of a token's time: as counted, else KV's share of the bound is taken as its share of the step.
+
+    Each request is taken to read its own: an upper figure where a prefix is shared. None without a bound that has the
+    weights in it.
+    """
+    if level.shares is None:
+        return None
+    if level.known == "counted":
+        return level.shares["kv"]
+    floor = level.floor
+    if floor is None or not floor.weights_s or not level.token_s:
+        return None
+    most = min(floor.kv_s[1], max(level.step_s - floor.weights_s - floor.index_s, floor.kv_s[0]))
+    return most / (most + floor.weights_s + floor.index_s) * level.step_s / level.token_s
+
+
+def floor_share(level: TokenLevel) -> float | None:
+    """Return how much of a step its bound explains, each request reading its own KV."""
+    if level.floor is None or not level.step_s or not level.floor.weights_s:
+        return None
+    return min(1.0, level.floor.most_s / level.step_s)
+
+
+def _read(read: Callable[[TokenLevel], float | None], unit: str) -> Callable[[Samples], Reading | Missing]:
+    def formula(window: Samples) -> Reading | Missing:
+        cut = intervals_of(window)
+        if isinstance(cut, Missing):
+            return cut
+        level = token_level(cut, window.store.facts)
+        value = read(level)
+        if value is None:
+            return level.missing[0] if level.missing else _NO_LOAD
+        return Reading(
+            value, 0.0, unit, "measured: counted" if level.known == "counted" else "inferred: bound of a step"
+        )
+
+    return formula
+
+
+procedure("kv_token_share", unit="ratio", reads=_READS, help="The most that reading KV takes of a token's time.")(
+    _read(kv_share, "ratio")
+)
+procedure(
+    "floor_share", unit="ratio", reads=_READS, help="Share of a decode step that its bound explains.", better="up"
+)(_read(floor_share, "ratio"))
+procedure("step_floor_s", unit="s", reads=_READS, help="The bound of a decode step, each request reading its own KV.")(
+    _read(lambda level: level.floor.most_s if level.floor and level.floor.weights_s else None, "s")
+)
+procedure(
+    "kv_sharing", unit="x", reads=_READS, help="How often a token in the pool counts among the contexts that read it."
+)(_read(lambda level: level.load.sharing if level.load and level.load.resident else None, "x"))
+
+
+@procedure(
+    "device_idle_share",
+    unit="ratio",
+    reads=("gpu.util", "sched.running"),
+    help="Share of the time with requests in which no kernel ran.",
+)
+def device_idle_share(window: Samples) -> Reading | Missing:
+    cut = intervals_of(window)
+    if isinstance(cut, Missing):
+        return cut
+    idle = _device_idle(cut)
+    return window.absent("gpu.util") if idle is None else Reading(idle, 0.0, "ratio", "measured: NVML")
