@@ -8,6 +8,7 @@ from kvscope.checks import Check
 from kvscope.finding import Coverage, Evidence, Finding, Light, Near
 from kvscope.judge import MARK_ONE
 from kvscope.playbook_schema import Playbook
+from kvscope.signals.remedies import NOBODY
 
 NEAR = 0.25
 """A rule whose one failing check lies within this part of its bound is told as near. It decides nothing."""
@@ -38,7 +39,7 @@ def lights(waiting: Iterable[Finding]) -> tuple[Light, ...]:
         if not needs:
             needs = [(MARK_ONE,)]
         for way in needs[0]:
-            if all(way in ways for ways in needs):
+            if not way.startswith(NOBODY) and all(way in ways for ways in needs):
                 found.setdefault(way, []).append(finding.id)
     return tuple(
         Light(way, tuple(rules)) for way, rules in sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))

@@ -13,7 +13,7 @@ from kvscope.slo import Slo
 from kvscope.store import Segment, Store
 from kvscope.vitals import vitals
 
-Kind = Literal["down", "ended", "reading", "idle", "found", "unnamed", "unjudged", "healthy"]
+Kind = Literal["down", "reading", "idle", "found", "unnamed", "unjudged", "healthy"]
 UNNAMED = "distress-without-cause"
 """Id of the finding that says: it is not well, and no rule names the cause."""
 _NAMED = ("confirmed", "likely", "possible")
@@ -32,8 +32,8 @@ class State:
     says: str
 
 
-def state_of(found: Diagnosis | None, down: str = "", ended: str = "", waiting: str = "") -> State:
-    """Return the state. ``down``, ``ended``, ``waiting``: why nothing more comes, or comes yet; empty when it does."""
+def state_of(found: Diagnosis | None, down: str = "", waiting: str = "") -> State:
+    """Return the state. ``down``, ``waiting``: why nothing comes any more, or yet; empty when it does."""
     down = down or (found.down if found is not None else "")
     if down:
         return State("down", down)
@@ -46,8 +46,6 @@ def state_of(found: Diagnosis | None, down: str = "", ended: str = "", waiting: 
     reach = found.coverage or Coverage(0, 0)
     if not reach.judged:
         return State("unjudged", f"Nothing could be judged: none of {reach.rules} rules has what it needs")
-    if ended:
-        return State("ended", f"{ended}; {_judged(reach)}")
     if _load(found) is not None and (_load(found) or 0.0) < IDLE:
         return State("idle", f"No load: no request runs or waits; {_judged(reach)}")
     return State("healthy", f"No fault seen: {_judged(reach)}")
@@ -125,9 +123,9 @@ _FIRST = {
 }
 """What to change first where no rule says more than which limit holds requests back."""
 _TITLES = {
-    "queue": "Requests wait longer than they are served, and no rule names the cause",
-    "turned-away": "Requests are turned away, and no rule names the cause",
-    "promise": "A latency promise is missed, and no rule names the cause",
+    "queue": "Requests wait longer than they are served; no rule says why",
+    "turned-away": "Requests are turned away; no rule says why",
+    "promise": "A latency promise is missed; no rule says why",
 }
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvscope.account import Account
 from kvscope.finding import Diagnosis, Finding
+from kvscope.headroom import Room
 from kvscope.signals.reading import Missing, Reading
+from kvscope.state import State
+from kvscope.vitals import Vital
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +64,16 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """Layers × time. ``rows[layer][column]`` is bytes (None: no sample in that bin); columns share ``times``."""
+    """Layers or buckets × time. ``rows[row][column]`` is in ``unit`` (None: no sample in that bin).
+
+    Columns share ``times``; ``names`` are what the rows are of.
+    """
 
     label: str
     unit: str
     times: tuple[float, ...]
     rows: tuple[tuple[float | None, ...], ...] | Missing
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +181,17 @@ class View:
     """The baseline's own curve lies under the current one."""
     only: str = ""
     """The one replica of a fleet that the numbers are of; empty for all."""
+    state: State | None = None
+    """How it does, in a word and a sentence."""
+    account: Account | None = None
+    """What limits it, as of the last diagnosis."""
+    rooms: tuple[Room, ...] = ()
+    """Every limit with the room that is left."""
+    vitals: tuple[Vital, ...] = ()
+    over: str = ""
+    """The stretch of time that numbers are of, in words."""
+    latencies: HeatMap | None = None
+    """Times to the first token by bucket, over time."""
     page: Page | None = None
     """The open screen's own data; None on the overview. Headlines and accounting are computed for the overview only."""
 

@@ -12,7 +12,7 @@ from importlib import import_module
 
 from kvscope.discovery import module_names
 from kvscope.order import Order
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import Reader
 from kvscope.view import Page, Table, Trend, View, Whole
 
 OVERVIEW = "overview"
@@ -21,7 +21,7 @@ Cell = float | str | None
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A framed part of a screen: one picture a tuple, each of lines that share a unit.
+    """A framed part of a screen: one picture a tuple, each of signals that share a unit.
 
     ``spare``: left out while nothing of it is known, because another part says what would supply it.
     """
@@ -50,7 +50,7 @@ class Screen:
     title: str
     order: int
     help: str
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
     table: tuple[str, Callable[[Reader], Table]] | None = None
     beside: tuple[str, Callable[[Reader], Table | None]] | None = None
@@ -70,8 +70,8 @@ class Screen:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Every line that its charts draw."""
-        return tuple(name for chart in self.charts for picture in chart.pictures for name in picture)
+        """Every signal that its charts draw, once each."""
+        return tuple(dict.fromkeys(name for chart in self.charts for picture in chart.pictures for name in picture))
 
 
 @cache
@@ -95,21 +95,21 @@ def numbers(path: str, reader: Reader, window_s: float) -> View:
     if screen is None:
         name, screen = OVERVIEW, discover()[OVERVIEW]
     charts = reader.charts
-    charts.read(reader.store, window_s, screen.lines, screen.layers, reader.end_s or None)
+    charts.move(reader.store, window_s, reader.end_s or None)
     view = View(
         target="",
         kind="",
         now_s=0.0,
         alive=True,
-        trends=charts.trends(reader.now, reader.was, screen.lines),
-        layers=charts.layers() if screen.layers else None,
+        trends={line: charts.trend(line, reader.store, reader.now, reader.was) for line in screen.lines},
+        layers=charts.layers(reader.store) if screen.layers else None,
         window=charts.window,
     )
     about, judged = screen.judged(reader) if screen.judged else (reader.about, ())
     if name != OVERVIEW:
         page = Page(
             name,
-            tuple(reader.fact(fact, slow=True) for fact in screen.facts),
+            tuple(reader.fact(name, slow=True) for name in screen.facts),
             screen.table[1](reader) if screen.table else None,
             about,
             screen.beside[1](reader) if screen.beside else None,

@@ -1,307 +1,149 @@
-"""Lines over time for the charts: every series is binned once, as its samples arrive."""
+"""Signals as lines over time, layers and latencies as maps: all on one time axis, bins that are over read once."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import nextafter
 
+from kvscope import signals
+from kvscope.signals.algebra import gauge
+from kvscope.signals.by_cell import cells_of
+from kvscope.signals.evaluate import buckets
 from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.samples import Cell, Samples
 from kvscope.store import Segment, Store
 from kvscope.view import HeatMap, Trend
-from probes.sample import Labels
 
 BINS = 120
 """Points across a chart's time axis."""
-KEEP_BINS = 480
-"""Older bins are dropped when there are more than this."""
 WINDOWS_S = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0)
 BY_ITSELF = (1, 5)
 """Indexes of the shortest and the longest window chosen without being asked for; a short one would never rest."""
-
-DECODE, STEP = "time.decode", ("time.step", "time.prefill")
-"""Decode time, and the two counters it follows from where an engine does not report it."""
+TARGETS = {"sparse_hit_rate": "kept_share_target"}
+"""Signal → the one that says what was asked for, drawn as a level."""
+COLUMNS = 60
+"""Columns of a map: two bins of a line each."""
+_OWN_BUCKETS_S = tuple(0.001 * 2**power for power in range(18))
+"""For engines that tell each request: from a millisecond to two minutes."""
 
 Told = Callable[[str], Reading | Missing]
-"""Computes a signal by name, over the baseline or over now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """How a trend is read: a gauge's mean, a counter's rate, or one counter over another, per bin."""
-
-    name: str
-    label: str
-    unit: str
-    metric: str
-    kind: str
-    per: str = ""
-    target: str = ""
-    signals: tuple[str, ...] = ()
-    was: bool = True
-    """The first of ``signals`` is this very quantity, so its baseline is drawn."""
-
-
-_LINES = (
-    Line("throughput", "throughput", "1/s", "tokens.generated", "rate", signals=("generation_tokens_per_s",)),
-    Line("kv_memory", "KV memory", "B", "kv.resident_bytes", "mean", signals=("kv_resident_bytes",)),
-    Line("kv_usage", "KV usage", "ratio", "kv.usage_ratio", "mean", signals=("kv_usage_ratio",)),
-    Line(
-        "sparse_hit_rate",
-        "entries read",
-        "ratio",
-        "sparse.entries_read",
-        "share",
-        per="sparse.entries_total",
-        target="kept_share_target",
-        signals=("sparse_hit_rate", "hit_rate_over_target"),
-    ),
-    Line("hot_reads", "hot", "1/s", "tier.hot_accesses", "rate", signals=("hot_access_share",), was=False),
-    Line("cold_reads", "cold", "1/s", "tier.cold_accesses", "rate", signals=("tier_switches_per_token",), was=False),
-    Line("running", "running", "requests", "sched.running", "mean", signals=("running_requests",)),
-    Line("waiting", "waiting", "requests", "sched.waiting", "mean", signals=("waiting_requests",)),
-    Line("preemptions", "preemptions", "1/s", "sched.preemptions", "rate", signals=("preemptions_per_s",)),
-    Line("index_share", "index", "ratio", "sparse.index_time", "share", per="time.decode", signals=("index_share",)),
-    Line(
-        "gather_share",
-        "gather",
-        "ratio",
-        "time.gather",
-        "share",
-        per="time.decode",
-        signals=("gather_share", "access_share"),
-    ),
-    Line("host_share", "host", "ratio", "time.host", "share", per="time.decode", signals=("host_share",)),
-    Line(
-        "prefix_hit_rate",
-        "prefix hits",
-        "ratio",
-        "prefix.hits",
-        "share",
-        per="prefix.queries",
-        signals=("prefix_hit_rate",),
-    ),
-    Line(
-        "right_tokens",
-        "right tokens",
-        "ratio",
-        "quality.tokens_right",
-        "share",
-        per="quality.tokens_checked",
-        signals=("right_token_share",),
-    ),
-    Line("promotions", "promotions", "1/s", "tier.promotions", "rate"),
-    Line("demotions", "demotions", "1/s", "tier.demotions", "rate"),
-    Line("transfer_share", "tier move", "ratio", "tier.transfer_time", "share", per="time.decode"),
-    Line("decompress_share", "decompress", "ratio", "decompress.time", "share", per="time.decode"),
-    Line("kv_assumed", "assumed", "B", "kv.assumed_bytes", "mean"),
-    Line("kv_reserved", "pool", "B", "kv.reserved_bytes", "mean"),
-    Line("bytes_measured", "measured", "B", "kv.bytes_per_token_measured", "mean"),
-    Line("bytes_assumed", "assumed", "B", "kv.bytes_per_token_assumed", "mean"),
-    Line("host_cpu", "all cores", "ratio", "host.cpu_util", "mean"),
-    Line("gpu_util", "GPU busy", "ratio", "gpu.util", "mean"),
-    Line("gpu_memory", "GPU memory interface", "ratio", "gpu.mem_bw_util", "mean"),
-)
-LINES = {line.name: line for line in _LINES}
-
-
-class Lane:
-    """One series in bins of ``bin_s``: a gauge's sum and count, or a counter's increase and the seconds it covers."""
-
-    __slots__ = ("_last", "bin_s", "bins", "counter", "next_s")
-
-    def __init__(self, bin_s: float, counter: bool) -> None:
-        self.bin_s, self.counter = bin_s, counter
-        self.bins: dict[int, tuple[float, float]] = {}
-        self.next_s = float("-inf")
-        self._last: tuple[float, float] | None = None
-
-    def read(self, store: Store, metric: str, labels: Labels, start_s: float) -> None:
-        """Take in what is new since the last call, or since ``start_s``."""
-        times, values = store.series(metric, labels, max(self.next_s, start_s))
-        for t, value in zip(times, values, strict=True):
-            if self.counter:
-                self._grow(t, value)
-            else:
-                self._put(int(t // self.bin_s), value, 1.0)
-        if times:
-            self.next_s = nextafter(times[-1], float("inf"))
-
-    def _put(self, index: int, amount: float, weight: float) -> None:
-        old = self.bins.get(index, (0.0, 0.0))
-        self.bins[index] = (old[0] + amount, old[1] + weight)
-
-    def _grow(self, t: float, value: float) -> None:
-        """Spread an increase evenly over the bins between two samples; a reset says nothing about its interval."""
-        last, self._last = self._last, (t, value)
-        if last is None or value < last[1] or t <= last[0]:
-            return
-        at, rate = last[0], (value - last[1]) / (t - last[0])
-        while at < t:
-            index = int(at // self.bin_s)
-            until = min(max((index + 1) * self.bin_s, nextafter(at, float("inf"))), t)
-            self._put(index, rate * (until - at), until - at)
-            at = until
-
-    def forget(self, before: int) -> None:
-        """Drop bins older than index ``before``."""
-        if len(self.bins) > KEEP_BINS:
-            self.bins = {index: value for index, value in self.bins.items() if index >= before}
-
-
-class Track:
-    """A metric over all its labels: sums of lanes, or means where the unit is a share."""
-
-    def __init__(self, metric: str, bin_s: float, counter: bool, average: bool = False) -> None:
-        self.metric, self.bin_s, self.counter, self.average = metric, bin_s, counter, average
-        self.lanes: dict[Labels, Lane] = {}
-        self._from_s = float("inf")
-
-    def read(self, store: Store, start_s: float) -> None:
-        """Take in what is new; all of it again where somebody went back to before what was read."""
-        if start_s < self._from_s:
-            self._from_s = start_s
-            self.lanes.clear()
-        for labels in store.keys(self.metric):
-            if labels not in self.lanes:
-                self.lanes[labels] = Lane(self.bin_s, self.counter)
-            lane = self.lanes[labels]
-            lane.read(store, self.metric, labels, start_s)
-            lane.forget(int(start_s // self.bin_s))
-
-    def increase(self, index: int) -> float | None:
-        """A counter's increase within a bin, all labels."""
-        found = [lane.bins[index][0] for lane in self.lanes.values() if index in lane.bins]
-        return sum(found) if found else None
-
-    def value(self, index: int) -> float | None:
-        """Mean of a gauge or rate of a counter within a bin."""
-        found = [lane.bins[index] for lane in self.lanes.values() if index in lane.bins]
-        known = [total / weight for total, weight in found if weight > 0]
-        if not known:
-            return None
-        return sum(known) / (len(known) if self.average else 1)
 
 
 class Charts:
-    """All lines and the layer map of one time axis; rebuilt from the store when the axis changes its step."""
+    """The lines and maps of one time axis; begun anew when the axis changes its step."""
 
     def __init__(self) -> None:
         self.bin_s = 0.0
         self.window = (0.0, 1.0)
         self.ghost_s: tuple[float, float, float] | None = None
         """Start and end of the baseline and how far its points move to lie under the current segment."""
-        self._tracks: dict[tuple[str, int], Track] = {}
+        self._lines: dict[tuple[str, str], signals.Line] = {}
+        self._counts: dict[int, dict[float, float]] = {}
 
-    def read(
-        self,
-        store: Store,
-        window_s: float,
-        lines: tuple[str, ...],
-        layers: bool = True,
-        end_s: float | None = None,
-    ) -> None:
-        """Move the axis to ``end_s``, by default the newest sample, and take in what is new of ``lines``."""
+    def move(self, store: Store, window_s: float, end_s: float | None = None) -> None:
+        """Move the axis to ``end_s``, by default the newest sample."""
         span = store.span
         if span is None:
             return
         bin_s = window_s / BINS
         if bin_s != self.bin_s:
             self.bin_s = bin_s
-            self._tracks.clear()
+            self._lines.clear()
+            self._counts.clear()
         end = (int((span[1] if end_s is None else end_s) // bin_s) + 1) * bin_s
         self.window = (end - window_s, end)
-        for line in (LINES[name] for name in lines):
-            for metric, counter in _metrics(line):
-                self._track(metric, counter, line.unit == "ratio" and not counter).read(store, self._first_s)
-        if layers:
-            self._track("kv.bytes_per_layer", False, step=2).read(store, self.window[0])
-
-    @property
-    def _first_s(self) -> float:
-        return min(self.window[0], self.ghost_s[0]) if self.ghost_s else self.window[0]
 
     def lay_under(self, baseline: Segment | None, current: Segment | None) -> None:
         """From the next reading on, lay the baseline's curve under the current segment; None lays nothing."""
-        both = baseline is not None and current is not None
-        self.ghost_s = (baseline.start_s, baseline.end_s, current.start_s - baseline.start_s) if both else None  # type: ignore[union-attr]
+        if baseline is None or current is None:
+            self.ghost_s = None
+        else:
+            self.ghost_s = (baseline.start_s, baseline.end_s, current.start_s - baseline.start_s)
 
-    def _track(self, metric: str, counter: bool, average: bool = False, step: int = 1) -> Track:
-        key = (metric, step)
-        if key not in self._tracks:
-            self._tracks[key] = Track(metric, self.bin_s * step, counter, average)
-        return self._tracks[key]
-
-    def trends(self, now: Told, baseline: Told, lines: tuple[str, ...]) -> dict[str, Trend]:
-        """Every line that has a point, and a Missing where nobody reports its metric."""
-        return {name: self._trend(LINES[name], now, baseline) for name in lines}
-
-    def _trend(self, line: Line, now: Told, baseline: Told) -> Trend:
-        target = now(line.target) if line.target else None
-        was = (
-            baseline(line.signals[0])
-            if line.signals and (line.kind != "rate" or line.unit != "1/s" or line.name == "throughput")
-            else None
-        )
+    def trend(self, name: str, store: Store, now: Told, was: Told) -> Trend:
+        """A signal's line, with its mean over the baseline; Missing where nobody reports what it needs."""
+        signal = signals.find(name)
+        line = self._line(name, self.bin_s)
+        target, base = now(TARGETS[name]) if name in TARGETS else None, was(name)
         return Trend(
-            line.name,
-            line.label,
-            line.unit,
-            self._points(line, self.window),
+            name,
+            signal.label,
+            signal.unit,
+            line.points(store, *self.window) if self.bin_s else (),
             target.value if isinstance(target, Reading) else None,
-            was.value if isinstance(was, Reading) else None,
-            line.signals,
+            base.value if isinstance(base, Reading) else None,
+            (name,),
             self.bin_s,
-            ghost=self._ghost(line),
+            ghost=self._ghost(line, store),
         )
 
-    def _ghost(self, line: Line) -> tuple[tuple[float, float], ...]:
+    def _line(self, name: str, bin_s: float, cell: Cell | None = None) -> signals.Line:
+        key = (name, cell.value if cell else "")
+        if key not in self._lines:
+            self._lines[key] = signals.Line(gauge(name) if cell else name, bin_s or 1.0, cell)
+        return self._lines[key]
+
+    def _ghost(self, line: signals.Line, store: Store) -> tuple[tuple[float, float], ...]:
         if self.ghost_s is None:
             return ()
         start, end, shift = self.ghost_s
-        points = self._points(line, (start, min(end, self.window[1] - shift)))
+        points = line.points(store, start, min(end, self.window[1] - shift))
         return () if isinstance(points, Missing) else tuple((t + shift, value) for t, value in points)
 
-    def _points(self, line: Line, window: tuple[float, float]) -> tuple[tuple[float, float], ...] | Missing:
-        for metric, counter in _metrics(line)[:2]:
-            if not self._track(metric, counter).lanes and not (metric == DECODE and self._decode_is_told()):
-                return Missing(f"no source reports {metric}", "a probe or an engine flag that reports it")
-        first, last = (round(edge / self.bin_s) for edge in window)
-        found = ((index, self._value(line, index)) for index in range(first, last))
-        return tuple(((index + 0.5) * self.bin_s, value) for index, value in found if value is not None)
+    def layers(self, store: Store) -> HeatMap:
+        """Resident KV bytes per layer."""
+        metric, label = "kv.bytes_per_layer", "KV bytes per layer"
+        found = cells_of(Samples(store, Segment("", *self.window)), (metric,), "layer") if self.bin_s else []
+        if not found:
+            return HeatMap(label, "B", (), Missing(f"no source reports {metric}", "per-layer probes in the engine"))
+        times = self._columns()
+        rows = []
+        for cell in found:
+            points = self._line(metric, self.bin_s * BINS / COLUMNS, cell).points(store, *self.window)
+            at = {} if isinstance(points, Missing) else dict(points)
+            rows.append(tuple(at.get(time_s) for time_s in times))
+        return HeatMap(label, "B", times, tuple(rows), tuple(cell.value for cell in found))
 
-    def _value(self, line: Line, index: int) -> float | None:
-        top = self._track(line.metric, line.kind != "mean")
-        if not line.per:
-            return top.value(index)
-        return _share(top.increase(index), self._grown(line.per, index))
+    def latencies(self, store: Store, metric: str) -> HeatMap:
+        """How many requests a latency came to, by bucket over time: the largest latencies above."""
+        label, step = "requests", self.bin_s * BINS / COLUMNS
+        times = self._columns()
+        counts = [self._counted(store, metric, int(time_s // step), step) for time_s in times]
+        bounds = sorted({bound for one in counts for bound in one}, reverse=True)
+        if not bounds:
+            return HeatMap(label, "", (), Missing(f"no source reports {metric}"))
+        used = [at for at, bound in enumerate(bounds) if any(one.get(bound) for one in counts)]
+        shown = bounds[used[0] : used[-1] + 1] if used else bounds
+        rows = tuple(tuple(one.get(bound) if one else None for one in counts) for bound in shown)
+        return HeatMap(label, "", times, rows, tuple(_bound(bound) for bound in shown))
 
-    def _grown(self, metric: str, index: int) -> float | None:
-        """A counter's increase within a bin; decode time is what prefill leaves of a step where nobody reports it."""
-        if metric != DECODE or self._track(DECODE, True).lanes:
-            return self._track(metric, True).increase(index)
-        step, prefill = (self._track(name, True).increase(index) for name in STEP)
-        return step - prefill if step is not None and prefill is not None else None
+    def _columns(self) -> tuple[float, ...]:
+        step = self.bin_s * BINS / COLUMNS
+        first, last = (math.floor(edge / step + 1e-9) for edge in self.window) if step else (0, 0)
+        return tuple((index + 0.5) * step for index in range(first, last))
 
-    def _decode_is_told(self) -> bool:
-        return all(self._track(name, True).lanes for name in STEP)
+    def _counted(self, store: Store, metric: str, index: int, step: float) -> dict[float, float]:
+        """Bound → requests at or below it and above the next; a column that is over is counted once."""
+        if index in self._counts:
+            return self._counts[index]
+        samples = Samples(store, Segment("", index * step, (index + 1) * step), drawn=True)
+        told = buckets(metric, samples)
+        if isinstance(told, Missing) or not told:
+            pairs = samples.observed(metric)
+            values = () if isinstance(pairs, Missing) else pairs[1]
+            told = {bound: float(sum(value <= bound for value in values)) for bound in _OWN_BUCKETS_S if values}
+        below, found = 0.0, {}
+        for bound, count in told.items():
+            found[bound], below = max(count - below, 0.0), count
+        if store.span and (index + 2) * step < store.span[1]:
+            self._counts[index] = found
+        return found
 
-    def layers(self) -> HeatMap:
-        """Resident KV bytes per layer, two bins of the lines to a column."""
-        track = self._track("kv.bytes_per_layer", False, step=2)
-        label = "KV bytes per layer"
-        lanes = sorted(((int(dict(labels).get("layer", -1)), lane) for labels, lane in track.lanes.items()), key=_first)
-        if not lanes:
-            return HeatMap(
-                label, "B", (), Missing("no source reports kv.bytes_per_layer", "per-layer probes in the engine")
-            )
-        first, last = (int(edge // track.bin_s) for edge in self.window)
-        columns = range(first, last + 1)
-        rows = tuple(
-            tuple(lane.bins[index][0] / lane.bins[index][1] if index in lane.bins else None for index in columns)
-            for _, lane in lanes
-        )
-        return HeatMap(label, "B", tuple((index + 0.5) * track.bin_s for index in columns), rows)
+
+def _bound(bound: float) -> str:
+    if math.isinf(bound):
+        return "more"
+    return f"{bound:g}s" if bound >= 1 else f"{bound * 1000:.0f}ms"
 
 
 def window_for(needed_s: float, zoom: int = 0) -> float:
@@ -309,17 +151,3 @@ def window_for(needed_s: float, zoom: int = 0) -> float:
     fits = next((at for at, size in enumerate(WINDOWS_S) if size >= needed_s), len(WINDOWS_S) - 1)
     by_itself = min(max(fits, BY_ITSELF[0]), BY_ITSELF[1])
     return WINDOWS_S[min(max(by_itself + zoom, 0), len(WINDOWS_S) - 1)]
-
-
-def _metrics(line: Line) -> tuple[tuple[str, bool], ...]:
-    """The metrics a line reads, each with whether it is a counter; beside decode time those it follows from."""
-    own = ((line.metric, line.kind != "mean"), *(((line.per, True),) if line.per else ()))
-    return (*own, *((name, True) for name in STEP)) if line.per == DECODE else own
-
-
-def _share(top: float | None, bottom: float | None) -> float | None:
-    return top / bottom if top is not None and bottom else None
-
-
-def _first(pair: tuple[int, object]) -> int:
-    return pair[0]

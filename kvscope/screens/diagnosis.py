@@ -107,6 +107,6 @@ SCREEN = Screen(
     title="Diagnosis",
     order=10,
     help="Every finding, and for the chosen one the charts that made it fire, with band, onset and baseline.",
-    charts=(Chart("Throughput", (("throughput",),)),),
+    charts=(Chart("Throughput", (("generation_tokens_per_s",),)),),
     judged=judged,
 )

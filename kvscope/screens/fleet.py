@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from kvscope.order import Look, Order
 from kvscope.screens import Cell, Chart, Screen
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import Reader
 from kvscope.signals import replicas
 from kvscope.signals.reading import Missing, Reading
 from kvscope.view import Table
 from probes.catalog import REPLICA
-from probes.sample import Labels
 
 _NO_REPLICAS = Missing("one engine", "watch the fleet: host1:8000,host2:8000 or prom+http://host:9090")
 _COMPARED = {
@@ -24,16 +23,15 @@ _COMPARED = {
 }
 UNEVEN = 1.3
 """From where on the others wait for one rank (playbook ranks-uneven)."""
-_COLUMNS = (
-    ("rank", ""),
-    ("KV", "B"),
-    ("blocks/step", ""),
-    ("entries/s", "1/s"),
-    ("attend", "ratio"),
-    ("exchange", "ratio"),
-    ("waiting", "ratio"),
-    ("sent/step", "B"),
-)
+_RANK_COLUMNS = {
+    "KV": "rank_kv_bytes",
+    "blocks/step": "rank_blocks_per_step",
+    "entries/s": "rank_reads_per_s",
+    "attend": "rank_attend_share",
+    "exchange": "rank_exchange_share",
+    "waiting": "rank_wait_share",
+    "sent/step": "rank_bytes_sent_per_step",
+}
 
 
 def fleet(reader: Reader) -> Table:
@@ -55,43 +53,14 @@ def _value(found: Reading | Missing | None) -> float | None:
 
 
 def ranks(reader: Reader) -> Table | None:
-    """One row a rank over the current segment; times are shares of that rank's own decode time. None without ranks."""
-    store, segment = reader.store, reader.current
-    found: dict[str, Labels] = {dict(labels)["rank"]: labels for labels in store.keys("rank.kv_bytes")}
-    if len(found) < 2 or segment is None:
+    """One row a rank; times are shares of that rank's own decode time. None without ranks."""
+    own = {dict(labels)["rank"]: dict(labels).get(REPLICA, "") for labels in reader.store.keys("rank.kv_bytes")}
+    if len(own) < 2:
         return None
-
-    def grew(metric: str, labels: Labels) -> float | None:
-        values = store.series(metric, labels, segment.start_s, segment.end_s)[1]
-        return values[-1] - values[0] if len(values) > 1 and values[-1] >= values[0] else None
-
-    rows, keys = [], []
-    for rank, labels in sorted(found.items(), key=lambda one: (len(one[0]), one[0])):
-        own: Labels = tuple(pair for pair in labels if pair[0] == REPLICA)
-        decode, steps = grew("time.decode", own), grew("batch.decode_steps", own)
-        told = {name: grew(f"rank.{name}", labels) for name in _TOLD}
-        times = store.series("rank.entries_read", labels, segment.start_s, segment.end_s)[0]
-        seconds = times[-1] - times[0] if len(times) > 1 else None
-        per_step, shares = _over(told, steps), _over(told, decode)
-        rows.append(
-            (
-                rank,
-                store.latest("rank.kv_bytes", labels),
-                per_step["selected_blocks"],
-                _over(told, seconds)["entries_read"],
-                *(shares[f"{name}_time"] for name in ("attend", "exchange", "wait")),
-                per_step["bytes_sent"],
-            )
-        )
-        keys.append(dict(labels).get(REPLICA, ""))
-    return Table(_COLUMNS, tuple(rows), (_note(reader),), tuple(keys) if all(keys) else ())
-
-
-_TOLD = ("selected_blocks", "entries_read", "attend_time", "exchange_time", "wait_time", "bytes_sent")
-
-
-def _over(told: Mapping[str, float | None], bottom: float | None) -> dict[str, float | None]:
-    return {name: value / bottom if value is not None and bottom else None for name, value in told.items()}
+    table = reader.cells("rank", "rank", _RANK_COLUMNS, _NO_REPLICAS)
+    names = [] if isinstance(table.rows, Missing) else [str(row[0]) for row in table.rows]
+    keys = tuple(own.get(name, "") for name in names)
+    return replace(table, told=(_note(reader),), keys=keys if all(keys) else ())
 
 
 def _note(reader: Reader) -> str:
@@ -114,11 +83,11 @@ SCREEN = Screen(
     order=90,
     help="Replicas side by side, the one that stands out named; Enter on one opens its overview.",
     facts=(
-        Fact("throughput", "generation_tokens_per_s", 1),
-        Fact("running", "running_requests"),
-        Fact("waiting", "waiting_requests"),
+        "generation_tokens_per_s",
+        "running_requests",
+        "waiting_requests",
     ),
-    charts=(Chart("All together", (("throughput",), ("kv_memory",))),),
+    charts=(Chart("All together", (("generation_tokens_per_s",), ("kv_resident_bytes",))),),
     table=("Replicas: Enter looks at one alone", fleet),
     chosen=_chosen,
 )

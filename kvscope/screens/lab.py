@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvscope import faults
 from kvscope.order import Order, ResetKnobs, SetKnob, ToggleFault
 from kvscope.screens import Cell, Chart, Key, Screen
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import Reader
 from kvscope.view import Table
 
 
@@ -31,14 +31,14 @@ SCREEN = Screen(
     order=100,
     help="The built-in engine as a laboratory: turn a knob or start a fault with Enter, u puts everything back.",
     facts=(
-        Fact("throughput", "generation_tokens_per_s", 1),
-        Fact("TPOT p50", "tpot_p50_s", -1),
-        Fact("TTFT p50", "ttft_p50_s", -1),
-        Fact("resident KV", "kv_resident_bytes", -1),
-        Fact("right tokens", "right_token_share", 1),
-        Fact("waiting", "waiting_requests"),
+        "generation_tokens_per_s",
+        "tpot_p50_s",
+        "ttft_p50_s",
+        "kv_resident_bytes",
+        "right_token_share",
+        "waiting_requests",
     ),
-    charts=(Chart("Throughput and memory", (("throughput",), ("kv_memory",))),),
+    charts=(Chart("Throughput and memory", (("generation_tokens_per_s",), ("kv_resident_bytes",))),),
     table=("Knobs and load: Enter changes", _knobs),
     beside=("Faults: Enter starts and ends", _faults),
     chosen=_chosen,

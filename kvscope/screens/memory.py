@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from kvscope.screens import Chart, Screen
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import Reader
 from kvscope.screens.requests import NO_REQUESTS, Row, finished
 from kvscope.signals.reading import Missing
 from kvscope.view import Table, Whole
@@ -76,20 +76,20 @@ SCREEN = Screen(
     order=40,
     help="The pool: held, filled, wasted, and what admission believes against what is measured.",
     facts=(
-        Fact("resident KV", "kv_resident_bytes", -1),
-        Fact("pool", "kv_reserved_bytes"),
-        Fact("pool filled", "kv_resident_share"),
-        Fact("pool in use", "kv_usage_ratio"),
-        Fact("overhead", "kv_overhead_share", -1),
-        Fact("assumed", "kv_assumed_bytes"),
-        Fact("assumed/pool", "kv_assumed_share"),
-        Fact("bytes/token", "kv_bytes_per_token", -1),
-        Fact("assumed/real", "memory_estimate_coefficient", -1),
-        Fact("evictions", "evictions_per_s", -1),
+        "kv_resident_bytes",
+        "kv_reserved_bytes",
+        "kv_resident_share",
+        "kv_usage_ratio",
+        "kv_overhead_share",
+        "kv_assumed_bytes",
+        "kv_assumed_share",
+        "kv_bytes_per_token",
+        "memory_estimate_coefficient",
+        "evictions_per_s",
     ),
     charts=(
-        Chart("KV memory", (("kv_memory", "kv_assumed", "kv_reserved"),)),
-        Chart("Bytes per token", (("bytes_measured", "bytes_assumed"),)),
+        Chart("KV memory", (("kv_resident_bytes", "kv_assumed_bytes", "kv_reserved_bytes"),)),
+        Chart("Bytes per token", (("kv_bytes_per_token", "kv_assumed_bytes_per_token"),)),
     ),
     table=("By length of request", by_length),
     wholes=("Pool", pool),

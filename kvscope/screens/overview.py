@@ -1,26 +1,30 @@
-"""The first screen: the numbers that say whether the service is well, where time goes, and the charts beside them."""
+"""The first screen: what limits it and how much room is left, its vital signs, where time goes, charts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from kvscope.format import duration
+from kvscope.headroom import headroom
 from kvscope.screens import Chart, Screen
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import NOW_S, Reader
 from kvscope.signals.reading import Missing, Reading
+from kvscope.state import readings
 from kvscope.view import Headline, Share, View
+from kvscope.vitals import vitals
 
 _HEADLINES = (
-    Fact("KV memory", "kv_resident_bytes", -1, "kv_memory"),
-    Fact("Throughput", "generation_tokens_per_s", 1, "throughput"),
-    Fact("TTFT p50", "ttft_p50_s", -1, "ttft"),
-    Fact("TPOT p50", "tpot_p50_s", -1, "tpot"),
-    Fact("Running", "running_requests", 0, "running"),
-    Fact("Waiting", "waiting_requests", 0, "waiting"),
-    Fact("Accuracy", "right_token_share", 1, "accuracy"),
+    "kv_resident_bytes",
+    "generation_tokens_per_s",
+    "ttft_p50_s",
+    "tpot_p50_s",
+    "running_requests",
+    "waiting_requests",
+    "right_token_share",
 )
-_SLOW = ("ttft", "tpot", "accuracy")
+_SLOW = ("ttft_p50_s", "tpot_p50_s", "right_token_share")
 """Few events a second: these look as far back as they must."""
-_INSTEAD = {"kv_resident_bytes": Fact("KV usage", "kv_usage_ratio", 0, "kv_usage")}
+_INSTEAD = {"kv_resident_bytes": "kv_usage_ratio"}
 """What stands in for a headline that an engine does not report."""
 
 _PARTS = ("linear", "attend", "host", "sample", "index", "gather", "decompress", "transfer", "unaccounted")
@@ -29,26 +33,42 @@ _REQUEST = (("queue", "queue_time_mean_s"), ("prefill", "prefill_time_mean_s"))
 
 
 def _more(reader: Reader, view: View) -> View:
-    total = reader.fact(Fact("One output token", "decode_s_per_token", -1, "token_time"))
+    total, found = reader.fact("decode_s_per_token"), reader.diagnosis
     whole, path = request_path(reader)
+    account = found.account if found else None
+    cap = account.headroom.get("may_run") if account else None
     return replace(
         view,
-        headlines=tuple(_headline(reader, fact) for fact in _HEADLINES),
+        headlines=tuple(_headline(reader, name) for name in _HEADLINES),
         accounting=tuple(_part(reader, name, total) for name in _PARTS),
         token_time=total,
         request_path=path,
         request_time=whole,
+        latencies=reader.charts.latencies(reader.store, "latency.ttft"),
+        account=account,
+        rooms=headroom(account, readings(found)) if found and account else (),
+        vitals=vitals(lambda name: reader.now(name, slow=name not in _QUICK), reader.slo, cap),
+        over=_over(reader),
     )
 
 
-def _headline(reader: Reader, fact: Fact) -> Headline:
-    now = reader.now(fact.signal, fact.name in _SLOW)
-    if isinstance(now, Missing) and fact.signal in _INSTEAD and now.reason != "measuring":
-        other = _INSTEAD[fact.signal]
-        instead = reader.now(other.signal)
-        if isinstance(instead, Reading):
-            return reader.compared(other, instead)
-    return reader.compared(fact, now)
+_QUICK = ("running_requests", "waiting_requests", "kv_usage_ratio")
+"""Gauges: the last seconds are enough."""
+
+
+def _over(reader: Reader) -> str:
+    if reader.current is None:
+        return ""
+    length = reader.current.end_s - reader.current.start_s
+    return f"all {duration(length)}" if reader.whole else f"last {duration(min(length, NOW_S))}"
+
+
+def _headline(reader: Reader, name: str) -> Headline:
+    found = reader.fact(name, name in _SLOW)
+    if isinstance(found.now, Missing) and name in _INSTEAD and found.now.reason != "measuring":
+        instead = reader.fact(_INSTEAD[name])
+        return instead if isinstance(instead.now, Reading) else found
+    return found
 
 
 def _part(reader: Reader, name: str, total: Headline) -> Share:
@@ -62,7 +82,7 @@ def _part(reader: Reader, name: str, total: Headline) -> Share:
 
 def request_path(reader: Reader) -> tuple[Headline, tuple[Share, ...]]:
     """Queue, prefill and decode as shares of the mean request; decode is what the other two leave."""
-    total = reader.fact(Fact("One request", "e2e_mean_s", -1, "request_time"), slow=True)
+    total = reader.fact("e2e_mean_s", slow=True)
     parts = [_request_part(reader, total, *part) for part in _REQUEST]
     known = [part.share for part in parts if not isinstance(part.share, Missing)]
     bases = [part.baseline for part in parts if part.baseline is not None]
@@ -90,11 +110,14 @@ def _request_part(reader: Reader, total: Headline, name: str, signal: str) -> Sh
 SCREEN = Screen(
     title="Overview",
     order=0,
-    help="What limits it, its vital signs, findings, charts.",
+    help="What limits it, how much room is left, its vital signs, findings, charts.",
     charts=(
-        Chart("Throughput and memory", (("throughput",), ("kv_memory",))),
-        Chart("Sparse hit rate", (("sparse_hit_rate",),)),
-        Chart("Hot and cold reads", (("hot_reads", "cold_reads"),)),
+        Chart("Tokens out and prefilled", (("generation_tokens_per_s", "prefilled_tokens_per_s"),)),
+        Chart("Requests running and waiting", (("running_requests", "waiting_requests"),)),
+        Chart("KV memory", (("kv_resident_bytes",),)),
+        Chart("Entries decode reads", (("sparse_hit_rate",),)),
+        Chart("Hot and cold reads", (("hot_reads_per_s", "cold_reads_per_s"),)),
+        Chart("KV pool in use and prefix hits", (("kv_usage_ratio", "prefix_hit_rate"),)),
     ),
     layers=True,
     more=_more,

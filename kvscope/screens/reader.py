@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from kvscope import signals
@@ -12,6 +12,7 @@ from kvscope.finding import Diagnosis
 from kvscope.screens.charts import Charts
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.replicas import OneReplica
+from kvscope.slo import Slo
 from kvscope.store import Segment, Store
 from kvscope.view import Headline, Table
 
@@ -23,16 +24,6 @@ NOW_S = 10.0
 MATTERS = 0.02
 MATTERS_POINTS = 0.005
 """Changes below these are not worth a colour even when they are measured well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A number of a screen: its label, the signal behind it, and which way is good (+1 up, -1 down, 0 it depends)."""
-
-    label: str
-    signal: str
-    better: int = 0
-    name: str = ""
 
 
 class Settings(Protocol):
@@ -75,14 +66,21 @@ class Reader:
     """
 
     def __init__(
-        self, store: Store, playbooks: Sequence[Playbook] = (), lab: Settings | None = None, only: str = ""
+        self,
+        store: Store,
+        playbooks: Sequence[Playbook] = (),
+        lab: Settings | None = None,
+        only: str = "",
+        slo: Slo | None = None,
     ) -> None:
         self.store = _OneReplica(store, only) if only else store
-        self.playbooks, self.lab = playbooks, lab
+        self.playbooks, self.lab, self.slo = playbooks, lab, slo
         self.charts = Charts()
         self.current: Segment | None = None
         self.baseline: Segment | None = None
         self.diagnosis: Diagnosis | None = None
+        self.whole = False
+        """Nothing more comes: numbers are of all of the segment, as the findings are, and not of its last seconds."""
         self.about = ""
         """What of the screen is opened."""
         self.end_s = 0.0
@@ -97,11 +95,12 @@ class Reader:
         baseline: Segment | None,
         diagnosis: Diagnosis | None = None,
         overlay: bool = False,
+        whole: bool = False,
     ) -> None:
         """Choose the two segments that are read from here on, and whether the curves of one lie under the other's."""
         if _edges(baseline) != _edges(self.baseline):
             self._remembered.clear()
-        self.current, self.baseline, self.diagnosis = current, baseline, diagnosis
+        self.current, self.baseline, self.diagnosis, self.whole = current, baseline, diagnosis, whole
         self.end_s = current.end_s if current else 0.0
         self.charts.lay_under(*((baseline, current) if overlay else (None, None)))
 
@@ -111,7 +110,7 @@ class Reader:
         found: Reading | Missing = Missing("no sample yet", "")
         if segment is None:
             return found
-        for length in (NOW_S, 6 * NOW_S, math.inf) if slow else (NOW_S,):
+        for length in (math.inf,) if self.whole else (NOW_S, 6 * NOW_S, math.inf) if slow else (NOW_S,):
             start = max(segment.start_s, segment.end_s - length)
             found = signals.compute(name, self.store, Segment(segment.name, start, segment.end_s, segment.tags))
             if isinstance(found, Reading) or start == segment.start_s:
@@ -130,24 +129,39 @@ class Reader:
             self._remembered[name] = signals.compute(name, self.store, self.baseline)
         return self._remembered[name]
 
-    def fact(self, fact: Fact, slow: bool = False) -> Headline:
-        """A number of a screen beside its baseline."""
-        return self.compared(fact, self.now(fact.signal, slow))
-
-    def compared(self, fact: Fact, now: Reading | Missing) -> Headline:
-        """A reading beside its baseline: relative change, or points for shares, and whether it exceeds the noise."""
-        name, was = fact.name or fact.signal, self.was(fact.signal) if self.baseline else None
+    def fact(self, name: str, slow: bool = False) -> Headline:
+        """A signal beside its baseline: relative change, or points for shares, and whether it exceeds the noise."""
+        signal, now, was = signals.find(name), self.now(name, slow), self.was(name) if self.baseline else None
+        better = {"up": 1, "down": -1, "": 0}[signal.better]
         if not isinstance(now, Reading) or not isinstance(was, Reading):
-            return Headline(name, fact.label, now, was, None, fact.better)
+            return Headline(name, signal.label, now, was, None, better)
         points = now.unit == "ratio"
         change = now.value - was.value if points else (now.value / was.value - 1 if was.value else None)
         sure = abs(now.value - was.value) > math.hypot(now.error, was.error)
         matters = change is not None and abs(change) >= (MATTERS_POINTS if points else MATTERS)
-        return Headline(name, fact.label, now, was, change, fact.better, points, sure and matters)
+        return Headline(name, signal.label, now, was, change, better, points, sure and matters)
+
+    def cells(self, label: str, heading: str, columns: Mapping[str, str], none: Missing) -> Table:
+        """One row a layer, rank or GPU over the last seconds, one column a signal (heading → name)."""
+        heads = ((heading, ""), *((name, signals.find(signal).unit) for name, signal in columns.items()))
+        segment = self.current
+        if segment is None:
+            return Table(heads, none)
+        recent = replace(segment, start_s=max(segment.start_s, segment.end_s - NOW_S))
+        found = [signals.cells(signal, self.store, recent, label) for signal in columns.values()]
+        names = sorted({name for one in found for name in one}, key=lambda name: (len(name), name))
+        if not names:
+            return Table(heads, none)
+        rows = tuple((name, *(_value(one.get(name)) for one in found)) for name in names)
+        return Table(heads, rows)
 
     def latest(self, metric: str) -> float | None:
         """The newest value of an unlabelled metric at the moment on screen."""
         return self.store.latest(metric, (), self.end_s)
+
+
+def _value(found: Reading | Missing | None) -> float | None:
+    return found.value if isinstance(found, Reading) else None
 
 
 def _edges(segment: Segment | None) -> tuple[str, float, float] | None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from kvscope.order import Look, Order
 from kvscope.screens import Cell, Screen
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import Reader
 from kvscope.signals.reading import Missing
 from kvscope.view import Table, Whole
 
@@ -118,10 +118,10 @@ SCREEN = Screen(
     order=30,
     help="Finished requests, sorted by any column; one opened: its time, its KV by layer, its earlier turns.",
     facts=(
-        Fact("finished", "requests_per_s", 1),
-        Fact("queue p95", "queue_time_p95_s", -1),
-        Fact("TTFT p95", "ttft_p95_s", -1),
-        Fact("TPOT p95", "tpot_p95_s", -1),
+        "requests_per_s",
+        "queue_time_p95_s",
+        "ttft_p95_s",
+        "tpot_p95_s",
     ),
     table=("Finished requests: Enter opens one", requests),
     beside=("Its KV by layer", request_layers),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 from kvscope.screens import Chart, Screen
-from kvscope.screens.reader import Fact, Reader
+from kvscope.screens.reader import Reader
 from kvscope.signals.reading import Missing
 from kvscope.view import Table
 
@@ -40,14 +40,14 @@ SCREEN = Screen(
     order=70,
     help="What decode reads of the KV against what it was asked to read, and what choosing costs.",
     facts=(
-        Fact("entries read", "sparse_hit_rate"),
-        Fact("asked for", "kept_share_target"),
-        Fact("read / asked", "hit_rate_over_target", -1),
-        Fact("index time", "index_share", -1),
-        Fact("gather time", "gather_share", -1),
-        Fact("read/token", "entries_read_per_token", -1),
-        Fact("layer spread", "layer_hit_rate_spread"),
-        Fact("right tokens", "right_token_share", 1),
+        "sparse_hit_rate",
+        "kept_share_target",
+        "hit_rate_over_target",
+        "index_share",
+        "gather_share",
+        "entries_read_per_token",
+        "layer_hit_rate_spread",
+        "right_token_share",
     ),
     charts=(
         Chart("Sparse hit rate", (("sparse_hit_rate",),)),

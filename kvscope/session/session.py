@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvscope import order, screens
+from kvscope.account import NO_FACTS, Facts
 from kvscope.errors import NotEnoughData, SourceError, UsageError
 from kvscope.finding import Diagnosis
 from kvscope.order import Order
@@ -17,8 +18,10 @@ from kvscope.screens.reader import Reader
 from kvscope.session.lab import Controller, Lab
 from kvscope.session.moment import SHORTEST_BASELINE_S, Comparison, Moment
 from kvscope.session.trial import Running, Trials
+from kvscope.slo import Slo
 from kvscope.sources._base import Description, Mark, Poll, Source
 from kvscope.sources.clock import STEADY, silence
+from kvscope.state import complete, state_of
 from kvscope.store import Store
 from kvscope.view import Span, View
 
@@ -48,16 +51,18 @@ class Session:
         clock: Callable[[], float] = STEADY.now,
         controller: Controller | None = None,
         store: Store | None = None,
-        lab: Lab | None = None,
+        slo: Slo | None = None,
+        facts: Callable[[Store], Facts] | None = None,
     ) -> None:
         self.source, self.playbooks, self.controller = source, playbooks, controller
         self.store = store or Store()
         self.time = Moment(self.store)
-        self.lab = lab or Lab(controller)
+        self.lab = Lab(controller)
         self._clock = clock
         self._comparison = Comparison(self.store, clock)
         self._trials = Trials(self.store)
-        self._reader = Reader(self.store, playbooks, self.lab)
+        self._slo, self._facts = slo, facts or (lambda _: NO_FACTS)
+        self._reader = Reader(self.store, playbooks, self.lab, slo=slo)
         self._screen, self._only = screens.OVERVIEW, ""
         self._diagnosis: Diagnosis | None = None
         self._next_diagnosis = 0.0
@@ -120,7 +125,9 @@ class Session:
         current, baseline = self._comparison.current, self._comparison.baseline
         names = (baseline.name if baseline else None, current.name if current else None)
         try:
-            found = diagnose(self.store, self.playbooks, self.source.describe(), *names)
+            facts = self._facts(self.store)
+            found = diagnose(self.store, self.playbooks, self.source.describe(), *names, facts=facts)
+            found = complete(found, self.store, self._slo)
         except NotEnoughData:
             found = Diagnosis({}, (), ())
         self._diagnosis = self._trials.merged(found)
@@ -190,7 +197,7 @@ class Session:
         only = screen.removeprefix("replica/") if screen.startswith("replica/") else ""
         if only != self._only:
             self._only = only
-            self._reader = Reader(self.store, self.playbooks, self.lab, only)
+            self._reader = Reader(self.store, self.playbooks, self.lab, only, self._slo)
         self._screen = screen
         self.time.moved = True
         return ""
@@ -256,9 +263,10 @@ class Session:
         # What is measured beside an engine goes on while it hangs: its own word counts.
         heard = about.heard_s or newest
         first = baseline.start_s if baseline else span[0] if span else 0.0
-        self._reader.at(current, baseline, self._diagnosis, self.time.overlay)
-        tags = {**about.tags, **(current.tags if current else {})}
         alive, ended, paused = about.alive and not self._failing, self._ended, self.time.at_s is not None
+        self._reader.at(current, baseline, self._diagnosis, self.time.overlay, whole=ended and not paused)
+        tags = {**about.tags, **(current.tags if current else {})}
+        status = self._status(span is not None)
         return replace(
             screens.numbers(self._screen, self._reader, self.time.window(newest - first)),
             target=about.target,
@@ -266,7 +274,8 @@ class Session:
             now_s=newest or now,
             alive=alive,
             recording=_path_of(self._recorder),
-            status=self._status(span is not None),
+            status=status,
+            state=state_of(self._diagnosis, self._down(alive, newest, about), status if span is None else ""),
             tags=tags,
             segments=tuple(
                 Span(one.name, one.start_s, one.end_s, one == baseline, one == current)
@@ -285,6 +294,14 @@ class Session:
             trial=self._trials.shown(),
             playbooks=len(self.playbooks) if self._diagnosis else 0,
         )
+
+    def _down(self, alive: bool, newest: float, about: Description) -> str:
+        """Since when it is down, and why, in a line; empty while it answers, and before it ever did."""
+        heard = about.heard_s or newest
+        if alive or not heard:
+            return ""
+        since = time.strftime("%H:%M:%S", time.localtime(heard))
+        return f"Engine down since {since}: {self._failing or 'its process ended'}; what is shown is of before"
 
     def _judged_now(self, answers: bool, about: Description) -> Diagnosis | None:
         """The diagnosis to show: of something that went silent it says that first."""

@@ -10,7 +10,7 @@ from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, NEITHER, declare, procedure
 from kvscope.signals.samples import WATCH_LONGER, Samples
 
-QUANTILES = {"p50": 0.5, "p95": 0.95}
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 LATENCIES = {
     "ttft": ("latency.ttft", "Arrival to first token, queue included"),
     "tpot": ("latency.tpot", "(Last token − first token) / (output tokens − 1) of a request"),

@@ -51,6 +51,7 @@ declare(
     rate("tokens.prefilled"),
     NEITHER,
     "Prompt tokens computed per second; cached ones left out.",
+    label="prefilled",
 )
 declare("requests_per_s", rate("requests.finished"), UP, "Requests finished per second.")
 running = declare(

@@ -17,6 +17,16 @@ _POOL = setting("kv.reserved_bytes")
 declare(
     "kv_resident_bytes", gauge("kv.resident_bytes"), DOWN, "Bytes holding live KV, time average.", label="KV memory"
 )
+declare(
+    "kv_layer_bytes", gauge("kv.bytes_per_layer"), DOWN, "Bytes holding live KV, of those told by layer.", label="KV"
+)
+declare(
+    "kv_assumed_bytes_per_token",
+    gauge("kv.bytes_per_token_assumed"),
+    NEITHER,
+    "Bytes that admission counts for a token.",
+    label="assumed",
+)
 declare("kv_reserved_bytes", _POOL, NEITHER, "Bytes the pool holds from the device.")
 declare("kv_assumed_bytes", gauge("kv.assumed_bytes"), NEITHER, "KV bytes admission counts for running requests.")
 usage = declare("kv_usage_ratio", gauge("kv.usage_ratio"), NEITHER, "Share of the pool that live requests hold.")

@@ -22,6 +22,8 @@ declare(
     DOWN,
     "KV bytes of the fullest rank / the mean of the ranks.",
 )
+declare("rank_kv_bytes", gauge("rank.kv_bytes"), NEITHER, "KV bytes that ranks hold.", label="KV")
+declare("rank_reads_per_s", rate("rank.entries_read"), NEITHER, "KV entries that ranks read per second.")
 declare(
     "rank_exchange_share",
     share("rank.exchange_time", "time.decode", _NO_DECODE),

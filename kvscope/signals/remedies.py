@@ -5,12 +5,13 @@ from __future__ import annotations
 from kvscope.store import Store
 
 _TRACE = "a profiler trace of a few steps (kvscope diagnose TRACE.json), or probes inside the engine"
-_NOBODY = "no flag of this engine: "
+NOBODY = "no flag of this engine: "
+"""How a remedy begins that is none."""
 
 REMEDIES: dict[str, dict[str, str]] = {
     "block.": {
         "vllm": "--kv-cache-metrics (and --kv-cache-metrics-sample 1.0 to see every block)",
-        "sglang": _NOBODY + "KV events (--kv-events-config) tell when blocks come and go",
+        "sglang": NOBODY + "KV events (--kv-events-config) tell when blocks come and go",
     },
     "tier.": {
         "vllm": "a KV connector (--kv-offloading-size, or --kv-transfer-config); without one there is no second tier",
@@ -29,18 +30,18 @@ REMEDIES: dict[str, dict[str, str]] = {
     "kv.capacity_tokens": {"llama.cpp": "--slots"},
     "kv.usage_ratio": {
         "llama.cpp": "--slots, in a build that tells each slot's prompt",
-        "tgi": _NOBODY + "a budget only",
+        "tgi": NOBODY + "a budget only",
     },
     "latency.": {
         "tensorrt-llm": "return_perf_metrics: true",
         "sglang": "--enable-metrics",
-        "llama.cpp": _NOBODY + "each response carries its timings",
+        "llama.cpp": NOBODY + "each response carries its timings",
     },
     "sched.max_running": {
         "vllm": "run kvscope on the engine's machine: it reads --max-num-seqs on the command line",
         "sglang": "run kvscope on the engine's machine: it reads --max-running-requests on the command line",
     },
-    "prefix.": {"llama.cpp": _NOBODY + "each response carries tokens_cached"},
+    "prefix.": {"llama.cpp": NOBODY + "each response carries tokens_cached"},
     "sparse.": {"vllm": "HiSparseConnector on a sparse-MLA model; " + _TRACE, "": _TRACE},
     "time.": {"": _TRACE},
     "decompress.": {"": _TRACE},

@@ -28,9 +28,16 @@ declare(
     "Sparse hit rate / kept share asked for: far above 1 the policy is not doing its work.",
     unit="x",
 )
+_layer_read = declare(
+    "layer_read_share",
+    share("sparse.layer_entries_read", "sparse.layer_entries_total", _NO_READS),
+    NEITHER,
+    "KV entries decode read / entries that are there, of those told by layer.",
+    label="share read",
+)
 declare(
     "layer_hit_rate_spread",
-    OverCells(share("sparse.layer_entries_read", "sparse.layer_entries_total", _NO_READS), "layer", "spread"),
+    OverCells(_layer_read, "layer", "spread"),
     NEITHER,
     "Highest less lowest sparse hit rate of a layer: near 0 all layers behave alike.",
 )

@@ -22,6 +22,17 @@ declare(
     "cold_reads_per_s", rate(_COLD), DOWN, "Block reads of decode served from the cold form a second.", label="cold"
 )
 declare(
+    "layer_hot_share",
+    share("tier.layer_hot_accesses", ("tier.layer_hot_accesses", "tier.layer_cold_accesses"), "decode read no block"),
+    UP,
+    "Block reads of decode served at full precision / all block reads, of those told by layer.",
+    label="hot reads",
+)
+declare("promotions_per_s", rate("tier.promotions"), DOWN, "Blocks made hot per second.", label="promotions")
+declare("demotions_per_s", rate("tier.demotions"), DOWN, "Blocks made cold per second.", label="demotions")
+declare("hot_entries", gauge("kv.hot_entries"), NEITHER, "Entries held at full precision, all layers.")
+declare("cold_entries", gauge("kv.cold_entries"), NEITHER, "Entries held in the cold form, all layers.")
+declare(
     "tier_switches_per_token",
     ratio(("tier.promotions", "tier.demotions"), "tokens.generated", "1/token", _NO_TOKEN),
     DOWN,

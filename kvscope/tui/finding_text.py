@@ -50,29 +50,43 @@ def full(finding: Finding, width: int, can_apply: bool = False) -> Text:
     page.wrap(why_of(finding), TEXT)
     if finding.explained_by:
         page.wrap(f"Explained by {finding.explained_by}", DIM)
-    for title, role in (("WHAT IS WRONG", "symptom"), ("WHY", "cause")):
+    page.fixes(finding)
+    for title, role in (("SEEN", "symptom"), ("BECAUSE", "cause")):
         shown = [evidence for evidence in finding.evidence if evidence.role == role]
         if shown:
             page.head(title)
             for evidence in shown:
                 page.evidence(evidence)
+    if finding.experiment is not None:
+        page.head("NEXT" if finding.verdict not in ("confirmed", "refuted") else "TRIED")
+        page.experiment(finding.experiment, can_apply)
+    if finding.gain is not None:
+        page.head("WORTH")
+        page.wrap(_worth(finding.gain), TEXT)
     if finding.rivals:
         page.head("OTHER CAUSES")
         for rival in finding.rivals:
             page.rival(rival)
-    if finding.gain is not None:
-        page.head("WORTH")
-        page.wrap(_worth(finding.gain), TEXT)
-    if finding.experiment is not None:
-        page.head("NEXT" if finding.verdict not in ("confirmed", "refuted") else "TRIED")
-        page.experiment(finding.experiment, can_apply)
-    if finding.fix:
-        page.head("FIX")
-        for number, step in enumerate(finding.fix, start=1):
-            page.wrap(step, TEXT, first=f"{number}. ")
     if finding.notes:
         page.head("NOTES")
         page.wrap(finding.notes, DIM)
+    return page.text
+
+
+def brief(finding: Finding, width: int, can_apply: bool = False) -> Text:
+    """Cause, the first fix, the numbers seen, what next: a line or two each, for where there is little room."""
+    page = _Page(width)
+    page.wrap(why_of(finding), TEXT, first="why   ", indent=0)
+    for at, step in enumerate(finding.fix[:2]):
+        page.wrap(step, BRIGHT if not at else TEXT, first="fix   " if not at else "      ", indent=0)
+    seen = [one for one in finding.evidence if one.answer == "yes"]
+    for at, one in enumerate(seen[:4]):
+        words = f"{one.signal} {_value(one)} {_change(one)} ({one.says})"
+        page.wrap(" ".join(words.split()), TEXT, first="seen  " if not at else "      ", indent=0)
+    if finding.experiment is not None:
+        press = "press a: " if can_apply and finding.experiment.set else ""
+        tried = finding.verdict in ("confirmed", "refuted")
+        page.wrap(press + finding.experiment.change, TEXT, first="tried " if tried else "next  ", indent=0)
     return page.text
 
 
@@ -93,6 +107,13 @@ class _Page:
     def head(self, title: str) -> None:
         """A heading with air above it."""
         self.text.append(f"\n{title}\n", style=f"bold {DIM}")
+
+    def fixes(self, finding: Finding) -> None:
+        """What to do, cheapest first."""
+        if finding.fix:
+            self.head("FIX")
+        for number, step in enumerate(finding.fix, start=1):
+            self.wrap(step, TEXT, first=f"{number}. ")
 
     def evidence(self, evidence: Evidence) -> None:
         """A check with its numbers, its baseline and where they come from."""

@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 
 from kvscope.order import Look, Pause
 from kvscope.screens import discover
-from kvscope.screens.charts import LINES
 from kvscope.screens.reader import Reader
 from kvscope.screens.requests import requests
 from kvscope.session import Session
+from kvscope.signals import names
 from kvscope.signals.reading import Missing, Reading
 from kvscope.store import Store
 from kvscope.tui.app import KvscopeApp
@@ -83,7 +83,7 @@ BOARDS = list(discover())[1:]
 def test_every_screen_says_what_it_is_and_charts_lines_there_are() -> None:
     assert all(screen.title and screen.help for screen in discover().values())
     assert len({screen.order for screen in discover().values()}) == len(discover()) <= 10
-    assert {line for screen in discover().values() for line in screen.lines} <= set(LINES)
+    assert {line for screen in discover().values() for line in screen.lines} <= set(names())
 
 
 @pytest.mark.parametrize("known", ["full", "empty", "missing"])

@@ -112,10 +112,10 @@ def test_the_program_draws_obeys_and_survives_its_engine(pane: Pane, tmp_path: P
         pane.send("-l", "fg")
         pane.send("Enter")
         pane.until("layer spread")
-        pane.press_until("Escape", "TTFT p50")
+        pane.press_until("Escape", "TTFT ")
         pane.until("kvscope  engine")
     shown = pane.until("ended")
-    assert "KV memory" in shown, "the past stays on screen"
+    assert "KV pool" in shown, "the past stays on screen"
     pane.send("C-c")
     restored(pane)
 
@@ -156,7 +156,7 @@ def test_without_a_terminal_one_line_says_what_is_missing(pane: Pane, tmp_path: 
 
 
 def test_a_panel_that_fails_in_the_real_program_takes_nothing_with_it(pane: Pane, tmp_path: Path) -> None:
-    before = "from kvscope.tui.panels.headlines import Tiles; Tiles._tile = None"
+    before = "from kvscope.tui.panels.vitals import VitalLines; VitalLines.draw = None"
     with attached(pane, tmp_path, before=before):
         shown = pane.until("not drawn: TypeError")
         assert "No diagnosis yet" in shown or "No finding" in shown

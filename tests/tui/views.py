@@ -6,7 +6,9 @@ import math
 
 from kvscope.finding import Diagnosis, Unknown
 from kvscope.signals.reading import Missing, Reading
+from kvscope.state import State
 from kvscope.view import Headline, HeatMap, Share, Span, Trend, View
+from kvscope.vitals import Vital
 from tests.tui.findings import NOW_S, diagnosis, other
 
 UNSAID = Missing("this engine does not report it", "turn on its step probes")
@@ -23,7 +25,7 @@ def headlines() -> tuple[Headline, ...]:
     mib = 2.0**20
     return (
         Headline(
-            "kv_memory",
+            "kv_resident_bytes",
             "KV memory",
             Reading(71.3 * mib, 0.4 * mib, "B"),
             Reading(188.0 * mib, mib, "B"),
@@ -31,13 +33,19 @@ def headlines() -> tuple[Headline, ...]:
             -1,
             sure=True,
         ),
-        Headline("throughput", "Throughput", Reading(412.0, 9.0, "1/s"), Reading(405.0, 8.0, "1/s"), 0.017, 1),
-        Headline("ttft", "TTFT p50", Reading(1.24, 0.11, "s"), Reading(1.19, 0.1, "s"), 0.042, -1),
-        Headline("tpot", "TPOT p50", Reading(0.0243, 0.0004, "s"), Reading(0.0221, 0.0003, "s"), 0.0995, -1, sure=True),
-        Headline("running", "Running", Reading(16.0, 0.0, "requests"), Reading(16.0, 0.0, "requests"), 0.0, 0),
-        Headline("waiting", "Waiting", Reading(8.4, 0.6, "requests"), Reading(8.1, 0.7, "requests"), 0.037, -1),
         Headline(
-            "accuracy",
+            "generation_tokens_per_s", "Throughput", Reading(412.0, 9.0, "1/s"), Reading(405.0, 8.0, "1/s"), 0.017, 1
+        ),
+        Headline("ttft_p50_s", "TTFT p50", Reading(1.24, 0.11, "s"), Reading(1.19, 0.1, "s"), 0.042, -1),
+        Headline(
+            "tpot_p50_s", "TPOT p50", Reading(0.0243, 0.0004, "s"), Reading(0.0221, 0.0003, "s"), 0.0995, -1, sure=True
+        ),
+        Headline("running_requests", "Running", Reading(16.0, 0.0, "requests"), Reading(16.0, 0.0, "requests"), 0.0, 0),
+        Headline(
+            "waiting_requests", "Waiting", Reading(8.4, 0.6, "requests"), Reading(8.1, 0.7, "requests"), 0.037, -1
+        ),
+        Headline(
+            "right_token_share",
             "Accuracy",
             Reading(0.978, 0.004, "ratio"),
             Reading(0.991, 0.003, "ratio"),
@@ -73,26 +81,17 @@ def trend(
         (NOW_S - _WINDOW_S + i + 0.5, max((level if i < 55 else level * after) + wave(i, 6, swing), 0.0))
         for i in range(120)
     )
-    return Trend(name, label, unit, points, target, level if after != 1.0 else None, (SIGNALS[name],), 1.0)
-
-
-SIGNALS = {
-    "throughput": "generation_tokens_per_s",
-    "kv_memory": "kv_resident_bytes",
-    "sparse_hit_rate": "sparse_hit_rate",
-    "hot_reads": "hot_access_share",
-    "cold_reads": "tier_switches_per_token",
-}
+    return Trend(name, label, unit, points, target, level if after != 1.0 else None, (name,), 1.0)
 
 
 def trends() -> dict[str, Trend]:
     """Every line the panels draw."""
     lines = (
-        trend("throughput", "throughput", "1/s", 405, 14, after=1.02),
-        trend("kv_memory", "KV memory", "B", 188 * 2**20, 2 * 2**20, after=0.38),
+        trend("generation_tokens_per_s", "generation_tokens_per_s", "1/s", 405, 14, after=1.02),
+        trend("kv_resident_bytes", "KV memory", "B", 188 * 2**20, 2 * 2**20, after=0.38),
         trend("sparse_hit_rate", "entries read", "ratio", 0.31, 0.02, target=0.25),
-        trend("hot_reads", "hot", "1/s", 8200, 400, after=0.5),
-        trend("cold_reads", "cold", "1/s", 1400, 200, after=4),
+        trend("hot_reads_per_s", "hot", "1/s", 8200, 400, after=0.5),
+        trend("cold_reads_per_s", "cold", "1/s", 1400, 200, after=4),
     )
     return {line.name: line for line in lines}
 
@@ -129,6 +128,8 @@ def full_view(layer_count: int = 64, **more: object) -> View:
             Span("sparse", NOW_S - 65, NOW_S, is_current=True),
         ),
         "diagnosis": diagnosis(),
+        "state": State("found", diagnosis().findings[0].title),
+        "vitals": (Vital("load", "load", (("running 16", ""), ("waiting 8.4", ""))),),
         "can_apply": True,
         "knobs": {"kernels": "generic"},
         "token_time": Headline(
@@ -149,7 +150,7 @@ def empty_view() -> View:
 
 def missing_view() -> View:
     """An engine that says nothing of what the panels show."""
-    names = ("throughput", "kv_memory", "sparse_hit_rate", "hot_reads", "cold_reads")
+    names = ("generation_tokens_per_s", "kv_resident_bytes", "sparse_hit_rate", "hot_reads_per_s", "cold_reads_per_s")
     return View(
         target="http://localhost:8000/metrics",
         kind="vllm",

@@ -75,7 +75,7 @@ def test_before_the_first_sample_every_number_is_missing_and_the_status_says_why
 
 def test_now_is_the_end_of_the_current_segment_and_the_baseline_is_the_segment_before() -> None:
     view = Bench().compressed()
-    memory = headline(view, "kv_memory")
+    memory = headline(view, "kv_resident_bytes")
     assert isinstance(memory.now, Reading)
     assert memory.now.value == pytest.approx(70e6, rel=0.02)
     assert isinstance(memory.baseline, Reading)
@@ -88,8 +88,8 @@ def test_now_is_the_end_of_the_current_segment_and_the_baseline_is_the_segment_b
 
 def test_a_change_within_the_noise_is_not_called_sure() -> None:
     view = Bench().compressed()
-    assert not headline(view, "throughput").sure
-    assert headline(view, "accuracy").in_points
+    assert not headline(view, "generation_tokens_per_s").sure
+    assert headline(view, "right_token_share").in_points
 
 
 def test_the_parts_of_a_token_s_time_sum_to_one_now_and_at_the_baseline() -> None:
@@ -112,11 +112,11 @@ def test_a_request_s_time_is_split_into_queue_prefill_and_decode() -> None:
 
 def test_trends_and_layers_follow_the_samples_and_share_one_time_axis() -> None:
     view = Bench().compressed()
-    memory = view.trends["kv_memory"].points
+    memory = view.trends["kv_resident_bytes"].points
     assert not isinstance(memory, Missing)
     assert memory[5][1] == pytest.approx(200e6, rel=0.05)
     assert memory[-1][1] == pytest.approx(70e6, rel=0.05)
-    rate = view.trends["throughput"].points
+    rate = view.trends["generation_tokens_per_s"].points
     assert not isinstance(rate, Missing)
     assert rate[-3][1] == pytest.approx(400.0, rel=0.05)
     assert view.trends["sparse_hit_rate"].target == pytest.approx(0.25)
@@ -130,7 +130,7 @@ def test_a_counter_that_starts_again_from_zero_is_a_hole_and_not_a_negative_rate
     bench = Bench()
     bench.run(20)
     bench.engine.totals.clear()
-    points = bench.run(20).trends["throughput"].points
+    points = bench.run(20).trends["generation_tokens_per_s"].points
     assert not isinstance(points, Missing)
     assert min(value for _, value in points) > 350
 
@@ -145,7 +145,7 @@ def test_mark_makes_what_was_seen_the_baseline_and_starts_a_segment() -> None:
     assert "Baseline: all" in bench.session.do(MarkBaseline()) or "Baseline: start" in bench.session.do(MarkBaseline())
     view = bench.run(10)
     assert span_names(view)[1] == "after"
-    assert isinstance(headline(view, "kv_memory").baseline, Reading)
+    assert isinstance(headline(view, "kv_resident_bytes").baseline, Reading)
 
 
 def test_mark_right_after_a_change_takes_the_segment_before_and_cuts_nothing() -> None:
@@ -255,7 +255,7 @@ def test_a_source_that_ended_stays_on_screen() -> None:
     view = bench.session.poll()
     assert view.ended
     assert not view.can_apply
-    assert isinstance(headline(view, "kv_memory").now, Reading)
+    assert isinstance(headline(view, "kv_resident_bytes").now, Reading)
     assert "pid 1 died" in view.notices
 
 

@@ -68,7 +68,7 @@ def test_the_baseline_lies_under_the_current_segment() -> None:
         clock.now_s = START_S + second
         session.store.add(engine.step(clock.now_s))
     session.do(Overlay())
-    ghost = session.poll().trends["kv_memory"].ghost
+    ghost = session.poll().trends["kv_resident_bytes"].ghost
     assert ghost
     assert ghost[0][0] >= START_S + 29
 

@@ -15,8 +15,10 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvscope.finding import Diagnosis, Finding
-from kvscope.tui.finding_text import full, one_line
-from kvscope.tui.palette import BRIGHT, DIM, FAINT, NOTE, TEXT
+from kvscope.format import clip
+from kvscope.state import near_line, unjudged
+from kvscope.tui.finding_text import brief, full, one_line
+from kvscope.tui.palette import DIM, FAINT, NOTE, TEXT
 from kvscope.tui.panels.panel import Panel
 from kvscope.view import View
 
@@ -75,6 +77,11 @@ class FindingsPanel(Panel):
             yield Static()
 
     @property
+    def narrow(self) -> bool:
+        """Too little room for everything: what to do about it comes first, and Enter opens the rest."""
+        return self.size.height < 16
+
+    @property
     def chosen(self) -> Finding | None:
         """The highlighted finding, else the first."""
         index = self.query_one(FindingList).highlighted
@@ -103,13 +110,20 @@ class FindingsPanel(Panel):
             return
         options.clear_options()
         options.add_options([Option(line, id=finding.id) for line, finding in zip(lines, self.findings, strict=True)])
-        options.display = bool(lines)
+        options.display = bool(lines) and not (self.narrow and len(lines) == 1)
 
     def _write(self) -> None:
         page, scroll = self.query_one(Static), self.query_one(VerticalScroll)
         finding = self.chosen
         width = max(scroll.size.width - 2, 24)
-        page.update(full(finding, width, self._can_apply) if finding else empty(self._diagnosis, width))
+        if finding is None:
+            page.update(empty(self._diagnosis, width))
+            return
+        text = brief(finding, width, self._can_apply) if self.narrow else full(finding, width, self._can_apply)
+        left_out = unjudged(self._diagnosis) if self._diagnosis else ""
+        if left_out:
+            text.append(f"\n{clip(left_out, width)}", style=FAINT)
+        page.update(text)
 
     def on_finding_list_moved(self, event: FindingList.Moved) -> None:
         """Stay with what somebody chose."""
@@ -137,7 +151,7 @@ class FindingsPanel(Panel):
 
     def _split(self) -> None:
         """Too low for list and text: the list alone, and Enter for the text."""
-        self.set_class(bool(self.findings) and self.size.height - len(self.findings) < 6, "-list-only")
+        self.set_class(bool(self.findings) and self.size.height - len(self.findings) < 5, "-list-only")
         self.set_class(not self.findings, "-text-only")
 
     def _again(self) -> None:
@@ -153,21 +167,24 @@ def empty(diagnosis: Diagnosis | None, width: int) -> Text:
             "No diagnosis yet. It comes by itself once there is enough to judge;\nd asks for one now.", style=DIM
         )
         return text
-    text.append("No finding.\n", style=BRIGHT)
-    by_remedy: dict[str, list[str]] = {}
-    for unknown in diagnosis.unknown:
-        by_remedy.setdefault(unknown.remedy or unknown.reason, []).append(unknown.signal)
-    if by_remedy:
-        text.append(f"\nUnknown ({len(diagnosis.unknown)}), so not ruled out either:\n", style=DIM)
-    for remedy, signals in sorted(by_remedy.items(), key=lambda pair: -len(pair[1])):
-        _unknown(text, remedy, signals, width)
-    return text
+    for near in diagnosis.coverage.near if diagnosis.coverage else ():
+        _item(text, "near", near_line(near), width)
+    for light in diagnosis.coverage.lights[:_MOST_LIGHTS] if diagnosis.coverage else ():
+        count = len(light.rules)
+        _item(text, f"+{count}", f"rule{'s' if count > 1 else ''} could judge: {light.way}", width)
+    if text.plain:
+        reach = diagnosis.coverage
+        head = (
+            f"{reach.judged} of {reach.rules} rules could be judged. What would let more of them:\n\n" if reach else ""
+        )
+        return Text(head, style=TEXT, no_wrap=True).append_text(text)
+    return text.append("Nothing is left to judge here.", style=DIM)
 
 
-def _unknown(text: Text, remedy: str, signals: list[str], width: int) -> None:
-    """What would supply them, and which signals that is."""
-    lines = textwrap.wrap(remedy, width - 4, break_on_hyphens=False)
-    text.append("  ? ", style=NOTE)
-    text.append("\n    ".join(lines) + "\n", style=TEXT)
-    for line in textwrap.wrap(", ".join(signals), width - 4, break_on_hyphens=False):
-        text.append(f"    {line}\n", style=FAINT)
+_MOST_LIGHTS = 6
+
+
+def _item(text: Text, label: str, words: str, width: int) -> None:
+    lines = textwrap.wrap(words, max(width - 8, 12), break_on_hyphens=False)
+    text.append(f"  {label:<6}", style=NOTE)
+    text.append(("\n" + " " * 8).join(lines) + "\n", style=TEXT)

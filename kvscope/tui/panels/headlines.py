@@ -14,7 +14,7 @@ from kvscope.view import Headline, View
 _NARROWEST = 11
 _WITH_BASELINE = 21
 """Columns a tile needs to show what its number was as well as how far it moved."""
-_SPARED = ("running", "waiting")
+_SPARED = ("running_requests", "waiting_requests")
 """Left out first where the strip is too narrow for all."""
 
 

@@ -21,11 +21,11 @@ from kvscope.tui.panels.chart import ChartPanel
 from kvscope.tui.panels.facts import FactsPanel
 from kvscope.tui.panels.findings import FindingList, FindingsPanel
 from kvscope.tui.panels.judged import JudgedPanel
-from kvscope.tui.panels.layers import LayersPanel
+from kvscope.tui.panels.maps import MapPanel
 from kvscope.tui.panels.panel import Panel
+from kvscope.tui.panels.state import StatePanel
 from kvscope.tui.panels.table import TablePanel
 from kvscope.tui.panels.target import TargetPanel
-from kvscope.tui.panels.verdict import VerdictPanel
 from kvscope.tui.panels.wholes import WholesPanel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.key_bar import KeyBar
@@ -137,7 +137,7 @@ class Board(Reading):
         what = self.what
         with Vertical(id="board"):
             yield TargetPanel()
-            yield VerdictPanel()
+            yield StatePanel()
             yield Bar(self.shows)
             with Container(id="board-body"):
                 if what.judged:
@@ -149,7 +149,7 @@ class Board(Reading):
                     if what.wholes:
                         yield WholesPanel(what.wholes[0], what.empty)
                     if what.layers:
-                        yield LayersPanel()
+                        yield MapPanel("layers", "KV bytes per layer")
                     yield from (ChartPanel(chart, f"chart-{at}") for at, chart in enumerate(what.charts))
             with Horizontal(id="tables"):
                 if what.table:

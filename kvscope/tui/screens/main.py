@@ -1,4 +1,4 @@
-"""The dashboard: four strips that are always there, and a body that is columns when wide and one panel when narrow."""
+"""The dashboard: state and vital signs, then findings beside charts of what the source tells; one part when narrow."""
 
 from __future__ import annotations
 
@@ -13,22 +13,26 @@ from textual.widgets import Static
 
 from kvscope import screens
 from kvscope.finding import Finding
+from kvscope.signals.reading import Missing
 from kvscope.tui.panels.accounting import AccountingPanel, PartsPanel
 from kvscope.tui.panels.chart import ChartPanel
 from kvscope.tui.panels.findings import FindingsPanel
 from kvscope.tui.panels.headlines import HeadlinesPanel
-from kvscope.tui.panels.layers import LayersPanel
+from kvscope.tui.panels.maps import MapPanel
 from kvscope.tui.panels.panel import Panel
+from kvscope.tui.panels.state import StatePanel
 from kvscope.tui.panels.target import TargetPanel
-from kvscope.tui.panels.verdict import VerdictPanel
+from kvscope.tui.panels.vitals import VitalsPanel
 from kvscope.tui.screens.board import Bar, Reading
 from kvscope.tui.widgets.key_bar import KeyBar
-from kvscope.view import View
+from kvscope.view import Share, View
 
 SMALLEST = (60, 15)
 WIDE = 120
 ROOMY = 150
-_NOWHERE = (0, 0, "")
+_NOWHERE: tuple[object, ...] = ()
+_FEW, _MANY = 4, 6
+"""Charts beside each other on a wide and on a roomy terminal."""
 
 
 class MainScreen(Reading):
@@ -52,18 +56,19 @@ class MainScreen(Reading):
     def compose(self) -> ComposeResult:
         # Before anything hangs below this screen: every later change of class styles all of it anew.
         self._classify(self.app.size.width, self.app.size.height)
-        charts: list[Panel] = [
+        first, second, third, *rest = (
             ChartPanel(chart, f"chart-{at}", "chart")
             for at, chart in enumerate(screens.discover()[screens.OVERVIEW].charts)
-        ]
+        )
         with Vertical(id="dashboard"):
-            yield from (TargetPanel(), VerdictPanel(), HeadlinesPanel(), AccountingPanel())
+            yield from (TargetPanel(), StatePanel(), VitalsPanel(), HeadlinesPanel(), AccountingPanel())
             yield Bar(screens.OVERVIEW)
             with Horizontal(id="body"):
                 with Container(id="story"):
                     yield from (FindingsPanel(), PartsPanel())
                 with Container(id="charts"):
-                    yield from [*charts[:1], LayersPanel(slot="chart"), *charts[1:]]
+                    yield from (first, second, third, MapPanel("layers", "KV bytes per layer", "chart"), *rest)
+                    yield MapPanel("latencies", "Time to the first token", "chart")
             yield KeyBar()
         yield Static(id="too-small")
 
@@ -76,11 +81,24 @@ class MainScreen(Reading):
         """Another size, another arrangement."""
         self.place(event.size.width, event.size.height)
 
+    @property
+    def known(self) -> list[str]:
+        """The parts of the body that have something to show, findings first; before the first view the first four."""
+        charts = [panel for panel in self.query(Panel) if isinstance(panel, ChartPanel | MapPanel)]
+        if self.view is None or not self.view.trends:
+            return ["findings", *(str(panel.id) for panel in charts[:_FEW])]
+        parts = ["parts"] if _told(self.view) else []
+        return ["findings", *(str(panel.id) for panel in charts if panel.known(self.view)), *parts]
+
     def place(self, width: int, height: int) -> None:
-        """Choose what is visible at this size; a terminal tells its size more than once."""
-        if (width, height, self.solo) == self._placed:
+        """Choose what is visible at this size and of what is known; a terminal tells its size more than once."""
+        known, view = self.known, self.view
+        compared = view is not None and any(span.is_baseline for span in view.segments)
+        accounted = view is not None and (_told(view) or (height >= 30 and _known(view.request_path)))
+        arrangement = (width, height, self.solo, *known, compared, accounted)
+        if arrangement == self._placed:
             return
-        self._placed = (width, height, self.solo)
+        self._placed = arrangement
         tiny = width < SMALLEST[0] or height < SMALLEST[1]
         self.query_one("#dashboard").display = not tiny
         self.query_one("#too-small").display = tiny
@@ -89,9 +107,18 @@ class MainScreen(Reading):
             self.query_one("#too-small", Static).update(need)
             return
         solo = self._classify(width, height)
+        self.query_one(HeadlinesPanel).display = compared
+        self.query_one(VitalsPanel).display = height >= 20 and (not compared or height >= 40)
+        self.query_one(AccountingPanel).display = accounted
+        most = _MANY if self.has_class("-roomy") else _FEW
+        shown = {solo} if solo else {"findings", *[name for name in known if name not in ("findings", "parts")][:most]}
         for panel in self.query(Panel):
             if panel.slot != "top":
-                panel.display = panel.id == solo if solo else panel.slot != "page"
+                panel.display = panel.id in shown
+        drawn = [panel for panel in self.query(Panel) if panel.slot == "chart" and panel.display]
+        for panel in drawn:
+            alone = panel is drawn[-1] and len(drawn) % 2 == 1 and not solo
+            panel.styles.column_span = 2 if alone else 1
         for name in ("story", "charts"):
             box = self.query_one(f"#{name}")
             box.display = any(panel.display for panel in box.query(Panel))
@@ -116,6 +143,7 @@ class MainScreen(Reading):
         self.view = view
         if self._placed == _NOWHERE:
             return
+        self.place(self.app.size.width, self.app.size.height)
         for panel in self.query(Panel):
             panel.receive(view)
         if self._filled is not None:
@@ -142,7 +170,7 @@ class MainScreen(Reading):
 
     def action_turn(self, step: int) -> None:
         """The next or previous panel alone."""
-        names = [str(panel.id) for panel in self.query(Panel) if panel.slot != "top"]
+        names = self.known
         at = names.index(self.solo) if self.solo in names else (0 if self.has_class("-narrow") else -step)
         self._open(names[(at + step) % len(names)])
 
@@ -161,3 +189,12 @@ class MainScreen(Reading):
     def finding(self) -> Finding | None:
         """The chosen finding: what keys act on."""
         return self.query_one(FindingsPanel).chosen if self._placed != _NOWHERE else None
+
+
+def _told(view: View) -> bool:
+    """Whether the engine tells where a token's time goes."""
+    return _known(view.accounting)
+
+
+def _known(parts: tuple[Share, ...]) -> bool:
+    return any(not isinstance(part.share, Missing) for part in parts)

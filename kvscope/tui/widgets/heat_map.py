@@ -10,7 +10,7 @@ from kvscope.tui.widgets.time_axis import TimeAxis, notice
 from kvscope.view import HeatMap as Cells
 from kvscope.view import Span
 
-_LABELS = 4
+_LABELS = 5
 _SHADES = " ░▒▓█"
 
 
@@ -125,9 +125,15 @@ class HeatMap(Canvas):
             y = 1 + index * per_band // self._halves
             chosen = self.cursor_s is not None and index == self.cursor_band
             if index % every == 0 or chosen:
-                rows[y].put_right(_LABELS, str(band.start), paint(BRIGHT, bold=True) if chosen else paint(FAINT))
+                rows[y].put_right(
+                    _LABELS, self._row_name(band.start), paint(BRIGHT, bold=True) if chosen else paint(FAINT)
+                )
         for row in rows[1:-1]:
             row.put(_LABELS, "│", paint(LINE))
+
+    def _row_name(self, row: int) -> str:
+        names = self.cells.names if self.cells else ()
+        return names[row] if row < len(names) else str(row)
 
     def _legend(self, row: Line, table: list[list[float | None]], bands: list[range], axis: TimeAxis) -> None:
         unit = self.cells.unit if self.cells else ""
@@ -146,7 +152,9 @@ class HeatMap(Canvas):
         band = bands[min(self.cursor_band, len(bands) - 1)]
         column = min(max(axis.column(self.cursor_s) - axis.left, 0), axis.width - 1)
         value = table[min(self.cursor_band, len(bands) - 1)][column]
-        name = f"layer {band.start}" if len(band) == 1 else f"layers {band.start} to {band.stop - 1}"
+        first, last = self._row_name(band.start), self._row_name(band.stop - 1)
+        kind = "layer" if self.cells and self.cells.unit == "B" else "≤"
+        name = f"{kind} {first}" if len(band) == 1 else f"{kind} {first} to {last}"
         row.put(x, f"{name}  −{duration(axis.end_s - self.cursor_s)}  ", paint(DIM))
         shown = quantity(value, unit) if value is not None else "no sample"
         row.put(x + len(name) + 6 + len(duration(axis.end_s - self.cursor_s)), shown, paint(BRIGHT, bold=True))

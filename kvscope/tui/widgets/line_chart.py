@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
-from kvscope.format import Scale, scale_for
+from kvscope.format import Scale, clip, scale_for
 from kvscope.signals.reading import Missing
 from kvscope.tui.palette import BAND, BRIGHT, DIM, FAINT, LINE, NO_COLOUR, NOTE, TARGET, TEXT, over, paint
 from kvscope.tui.widgets.canvas import Canvas, Line
@@ -139,12 +139,19 @@ class LineChart(Canvas):
             x += gap
 
     def _groups(self, width: int, scale: Scale) -> tuple[list[list[_Words]], int]:
-        """Name and value of every curve and the gap between; where it is narrow without padding, then without units."""
+        """Name and value of every curve and the gap between; where it is narrow without padding, then without units.
+
+        Where even that is too wide names are cut, and never a number.
+        """
         for form, gap in (("roomy", 3), ("close", 2), ("bare", 1)):
             groups = [self._name_and_value(at, curve, form, scale) for at, curve in enumerate(self.picture.curves)]
             if _length(groups) + gap * (len(groups) - 1) <= width:
-                break
-        return groups, gap
+                return groups, gap
+        over = _length(groups) + len(groups) - 1 - width
+        longest = max((len(group[1][0]) for group in groups), default=0)
+        keep = max(longest - -(-over // max(len(groups), 1)), 3)
+        cut = [[mark, (clip(name.strip(), keep - 1) + " ", style), *rest] for mark, (name, style), *rest in groups]
+        return cut, 1
 
     def _name_and_value(self, at: int, curve: Curve, form: str, scale: Scale) -> list[_Words]:
         trend = curve.trend

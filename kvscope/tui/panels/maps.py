@@ -1,4 +1,4 @@
-"""KV bytes of every layer over time."""
+"""Maps: KV bytes of every layer, or how many requests each latency came to, over time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kvscope.signals.reading import Missing
-from kvscope.tui.panels.panel import Panel
+from kvscope.tui.panels.panel import Panel, Slot
 from kvscope.tui.widgets.heat_map import HeatMap
+from kvscope.view import HeatMap as Cells
 from kvscope.view import View
 
 
-class LayersPanel(Panel, can_focus=True):
-    TITLE = "KV bytes per layer"
-    READS = ("layers", "segments", "window")
-    HELP = "Resident KV bytes of each layer over time; arrow keys read single cells."
+class MapPanel(Panel, can_focus=True):
+    """Shows the map that ``field`` of a view holds."""
+
+    TITLE = "Map"
+    READS = ("layers", "latencies", "segments", "window")
+    HELP = "Bytes of each layer, or requests by latency, over time; arrow keys read single cells."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cursor(-1)", "Earlier", show=False),
         Binding("right", "cursor(1)", "Later", show=False),
@@ -25,6 +28,20 @@ class LayersPanel(Panel, can_focus=True):
         Binding("up", "layer(-1)", "Layer up", show=False),
         Binding("down", "layer(1)", "Layer down", show=False),
     ]
+
+    def __init__(self, field: str, title: str, slot: Slot = "page") -> None:
+        super().__init__(field, title, slot)
+        self.field = field
+
+    def known(self, view: View) -> bool:
+        """Whether anything was read for it."""
+        cells = self.cells(view)
+        return cells is not None and not isinstance(cells.rows, Missing) and bool(cells.rows)
+
+    def cells(self, view: View) -> Cells | None:
+        """The map of this panel in ``view``."""
+        found = getattr(view, self.field)
+        return found if isinstance(found, Cells) else None
 
     def compose(self) -> ComposeResult:
         yield HeatMap()
@@ -35,7 +52,7 @@ class LayersPanel(Panel, can_focus=True):
         )
 
     def show(self, view: View) -> None:
-        self.query_one(HeatMap).show(view.layers, view.window, view.segments)
+        self.query_one(HeatMap).show(self.cells(view), view.window, view.segments)
 
     def point(self, time_s: float | None) -> None:
         chart = self.query_one(HeatMap)
