@@ -40,6 +40,7 @@ declare(
     OverCells(_layer_read, "layer", "spread"),
     NEITHER,
     "Highest less lowest sparse hit rate of a layer: near 0 all layers behave alike.",
+    label="layer spread",
 )
 declare(
     "entries_read_per_token",

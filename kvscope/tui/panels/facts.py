@@ -15,9 +15,9 @@ from kvscope.tui.panels.panel import Panel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import Headline, View
 
-_LABEL = 13
+_LABEL, _LONGEST = 13, 22
 _VALUE, _WAS, _CHANGE = 11, 17, 13
-_WIDE = _LABEL + 4 + _VALUE + _WAS + _CHANGE
+_WIDE = _LONGEST + _VALUE + _WAS + _CHANGE
 
 
 class Facts(Canvas):
@@ -32,7 +32,8 @@ class Facts(Canvas):
     def draw(self, width: int, height: int) -> list[Line]:
         rows = [Line(width) for _ in range(height)]
         wide = width >= _WIDE
-        label = _LABEL + 4 if wide else _LABEL
+        longest = max((len(fact.label) + 1 for fact in self.facts), default=_LABEL)
+        label = min(max(longest, _LABEL), _LONGEST, max(width - _VALUE - 8, _LABEL))
         last = max(len(self.facts) - height, 0)
         self.top = min(max(self.top, 0), last)
         if last > self.top and height > 1:
