@@ -58,6 +58,7 @@ def _engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-np", "--parallel", dest="slots", type=int, default=1, metavar="N", help="llama.cpp: slots (1)")
     group.add_argument("-ub", "--ubatch-size", type=int, metavar="N", help="llama.cpp: micro-batch (512)")
     group.add_argument("--swa-full", action="store_true", help="llama.cpp: windows as large as full layers")
+    group.add_argument("--kv-unified", action="store_true", help="llama.cpp: slots share the context")
     group.add_argument(
         "--draft-tokens", type=int, default=0, metavar="N", help="speculated a step; counts draft layers"
     )
@@ -197,6 +198,7 @@ def _options(options: argparse.Namespace, target: Target, release: tuple[int, ..
         slots=options.slots if options.slots != 1 else target.slots or 1,
         micro_batch=options.ubatch_size,
         swa_full=options.swa_full,
+        unified=options.kv_unified,
         draft_tokens=options.draft_tokens,
         prefix_caching=target.prefix_caching if options.prefix_caching is None else options.prefix_caching,
         state_ratio=options.mamba_full_memory_ratio,

@@ -49,6 +49,7 @@ class Options:
     slots: int = 1
     micro_batch: int | None = None
     swa_full: bool = False
+    unified: bool = False
     draft_tokens: int = 0
     prefix_caching: bool | None = None
     state_ratio: float | None = None

@@ -1,6 +1,6 @@
 """llama.cpp: cells for every slot are taken when the server starts, whoever comes.
 
-    cells of full layers    = context x slots, rounded up to 256     (``-c`` over all slots; each slot's share rounded)
+    cells of full layers    = context x slots, rounded up to 256 a slot; the context alone where slots share it
     cells of window layers  = min(full cells, window x (slots, where the cache is unified) + micro-batch), up to 256
     states                  = (1 + draft tokens) rows a slot, in 32 bits, convolution past included
 
@@ -10,9 +10,12 @@ Latent attention keeps its row once and no values. Read from ``src/llama-kv-cach
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 from kvscope.errors import UsageError
 from kvscope.plan import forms as room
-from kvscope.plan.engines._base import Ask, Layout, Pool, up
+from kvscope.plan.engines._base import Ask, Layout, Options, Pool, up
 from kvscope.plan.layer import Layer
 
 NAME = "llama.cpp"
@@ -31,14 +34,14 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
     forms, said = _forms(ask.forms)
     layers = ask.stage(stage)
     slots, batch = ask.options.slots, ask.options.micro_batch or MICRO_BATCH
-    cells = up(ask.context, PAD) * slots
+    cells = up(ask.context, PAD) * (1 if ask.options.unified else slots)
     total = growing = 0
     rules = []
-    for layer in dict.fromkeys(layers):
-        count, row = layers.count(layer), ask.row(layer, forms)
+    for layer, count in Counter(replace(layer, stage=0) for layer in layers).items():
+        row = ask.row(layer, forms)
         if layer.state or layer.kind in ("none", "shared"):
             continue
-        held = _cells(layer, cells, slots, batch, ask.options.swa_full)
+        held = _cells(layer, cells, batch, ask.options)
         total += count * held * row
         growing += 0 if held < cells else count * row
         rules.append(f"{count} layers {layer.kind}: {held} cells of {row} B")
@@ -50,24 +53,34 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
     return Layout(
         growing,
         state,
-        whole // slots,
+        whole if ask.options.unified else whole // slots,
         lambda pool: filled(pool, whole, ask),
         tuple(dict.fromkeys(rules)),
-        (*said, f"all of it is taken at start: {slots} slot{'s' if slots > 1 else ''} of {ask.context} tokens"),
+        (*said, _taken(ask)),
         whole,
     )
 
 
+def _taken(ask: Ask) -> str:
+    slots = ask.options.slots
+    if ask.options.unified:
+        return f"all of it is taken at start: {ask.context} tokens that {slots} slots share"
+    return f"all of it is taken at start: {slots} slot{'s' if slots > 1 else ''} of {ask.context} tokens"
+
+
 def filled(pool: int, whole: int, ask: Ask) -> Pool:
-    """What a pool of that size holds: as many slots as were taken for it."""
-    fits = pool / whole * ask.options.slots if whole else 0.0
+    """What a pool of that size holds: as many slots as were taken for it, or as many contexts where slots share it."""
+    fits = pool / whole * (1 if ask.options.unified else ask.options.slots) if whole else 0.0
     return Pool(int(fits * ask.context), fits)
 
 
-def _cells(layer: Layer, cells: int, slots: int, batch: int, swa_full: bool) -> int:
-    if layer.kind not in ("window", "chunk") or swa_full:
+def _cells(layer: Layer, cells: int, batch: int, options: Options) -> int:
+    if layer.kind not in ("window", "chunk") or options.swa_full:
         return cells
-    each = up(min(cells // slots, (layer.window or 0) + batch), PAD)
+    window, slots = layer.window or 0, options.slots
+    if options.unified:
+        return min(cells, up(min(cells, window * slots + batch), PAD))
+    each = up(min(cells // slots, window + batch), PAD)
     return min(cells, each * slots)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 from kvscope.plan import kinds
 from kvscope.plan.engines._base import Ask, Layout, Pool
 from kvscope.plan.layer import Layer
@@ -34,8 +37,8 @@ def _fill(pool: int, request: int, context: int) -> Pool:
 
 def _rules(ask: Ask, layers: tuple[Layer, ...]) -> tuple[str, ...]:
     said = []
-    for layer in dict.fromkeys(layers):
+    for layer, count in Counter(replace(layer, stage=0) for layer in layers).items():
         rows, row = kinds.rows(layer, ask.context), ask.row(layer)
         if rows.growing + rows.fixed:
-            said.append(f"{layer.kind}: {rows.growing + rows.fixed} rows of {row} B")
+            said.append(f"{count} layers {layer.kind}: {rows.growing + rows.fixed} rows of {row} B")
     return tuple(dict.fromkeys(said))

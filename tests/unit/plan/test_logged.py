@@ -45,3 +45,18 @@ def test_rules_of_the_wrong_release_are_told_apart_by_a_note(capsys: pytest.Capt
     argv = ["plan", str(CONFIGS / entry["config"]), "--context", str(entry["context"]), *wrong["options"].split()]
     assert run(argv) == 0
     assert "releases before 0.26" in capsys.readouterr().out
+
+
+def test_slots_share_the_context_or_have_one_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """Windows of a unified cache hold every slot's window and one micro-batch; else each slot has its own."""
+    argv = ["plan", str(CONFIGS / "gemma-3-1b.json"), "--context", "8192", "--engine", "llama.cpp", "-np", "4"]
+    row = 2 * 256 * 2
+    pools = []
+    for more in ([], ["--kv-unified"], ["--kv-unified", "--swa-full"]):
+        assert run([*argv, *more, "--format", "json"]) == 0
+        pools.append(json.loads(capsys.readouterr().out)["per_gpu"]["pool_bytes"])
+    assert pools == [
+        (4 * 4 * 8192 + 22 * 4 * 1024) * row,
+        (4 * 8192 + 22 * (4 * 512 + 512)) * row,
+        26 * 8192 * row,
+    ]
