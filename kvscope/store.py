@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from probes.border import EARLIEST_S, LARGEST, LATEST_S, weight
+from probes.border import EARLIEST_S, LARGEST, LATEST_S, weight, written
 from probes.sample import Labels, Sample
 
 if TYPE_CHECKING:
@@ -78,6 +78,21 @@ class _Series:
         return before - len(self.times)
 
 
+def sensible(metric: str, labels: Labels) -> bool:
+    """Whether the labels that are numbers are: a bucket's bound (which every bucket has), a layer, a rank."""
+    bounded = False
+    for name, value in labels:
+        if name in ("layer", "rank") and not (value.isascii() and value.isdecimal() and len(value) <= 9):
+            return False
+        if name == "le":
+            bounded = True
+            try:
+                written(value, name) if value != "+Inf" else None
+            except ValueError:
+                return False
+    return bounded or not metric.endswith(".bucket")
+
+
 class Store:
     """Everything a session remembers: about ``capacity_per_series`` samples of each series, thinned with age.
 
@@ -93,7 +108,7 @@ class Store:
         self._most_bytes, self._bytes = most_bytes, 0
         self._dropped = self._refused = self._thinned = 0
         self._full_until = -math.inf
-        self._unmarked = 0
+        self._unmarked = self._senseless = 0
         self._cuts: frozenset[float] = frozenset()
         self._series: dict[str, dict[Labels, _Series]] = {}
         self._marks: list[MarkLike] = []
@@ -147,12 +162,17 @@ class Store:
         )
         budget = f"to stay within {self._most_bytes >> 20} MiB"
         lost = [f"{count} {what} {budget}" for count, what in told if count]
+        if self._senseless:
+            lost.append(f"{self._senseless} values were left out: their labels (le, layer, rank) are no numbers")
         if self._unmarked:
             lost.append(f"{self._unmarked} marks were left out: {MOST_MARKS} segments are kept, the newest")
         return tuple(lost)
 
     def _fresh(self, metric: str, labels: Labels) -> _Series | None:
         """Return a new series, or None where no room can be made for it."""
+        if not sensible(metric, labels):
+            self._senseless += 1
+            return None
         base = _SERIES_BYTES + len(metric) + weight(labels)
         if self._bytes + base > self._most_bytes:
             if self._last >= self._full_until:
