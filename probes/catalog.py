@@ -178,6 +178,8 @@ _METRICS = (
     Metric("disagg.queue", _G, "requests", "Requests at a stage between prefill and decode.", ("stage",)),
     # A router before engines.
     Metric("router.requests", _C, "requests", "Requests that a router sent to a worker.", ("worker",)),
+    Metric("router.running", _G, "requests", "Requests that run on a worker, as its router sees it.", ("worker",)),
+    Metric("router.waiting", _G, "requests", "Requests that wait before a worker, as its router sees it.", ("worker",)),
     # Speculative decoding.
     Metric("spec.drafts", _C, "rounds", "Rounds of drafting and checking."),
     Metric("spec.draft_tokens", _C, "tokens", "Tokens proposed."),

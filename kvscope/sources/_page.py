@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from kvscope.sources import maps
 from kvscope.sources._prometheus import Parser
 from kvscope.sources.identity import Processes, Seen
 from kvscope.sources.maps._base import Derived, EngineMap, Entry
@@ -133,6 +134,9 @@ class PageReader:
         """Return the canonical series a raw series folds into, or None when it means nothing here."""
         found = self._entries.get(name)
         if found is None:
+            name = maps.canonical(name)
+            found = self._entries.get(name)
+        if found is None:
             return None
         telling = self._telling[name]
         key = (name, labels if telling is None else tuple([pair for pair in labels if pair[0] in telling]))
@@ -161,6 +165,7 @@ class PageReader:
         if entry.kind == "info":
             return self._intern(entry, entry.name, labels, grows=False)
         kept = {label: pairs[label] for label in entry.keep if label in pairs} | dict(entry.labels)
+        kept |= {ours: pairs[theirs] for theirs, ours in entry.rename if theirs in pairs}
         if part == ".bucket":
             kept["le"] = _bound(pairs.get("le", ""), entry.scale)
         group = tuple(pair for pair in labels if pair[0] not in entry.copies) if entry.copies else ()
@@ -320,7 +325,11 @@ def _telling(engine: EngineMap, found: Sequence[tuple[Entry, str]]) -> frozenset
     """Return the labels that decide what a series of one name means; None when all of them do."""
     if any(entry.copies or entry.kind == "info" for entry, _ in found):
         return None
-    labels = {label for entry, _ in found for label in (*entry.keep, *(name for name, _ in entry.where))}
+    labels = {
+        label
+        for entry, _ in found
+        for label in (*entry.keep, *(name for name, _ in entry.where), *(theirs for theirs, _ in entry.rename))
+    }
     return frozenset({*labels, *engine.IDENTITY, "le"})
 
 

@@ -32,8 +32,28 @@ def entries(engine: str) -> tuple[Entry, ...]:
     return tuple(entry for one in mine or known for entry in one.MAP)
 
 
+@cache
+def _spellings() -> dict[str, str]:
+    """Spelling → the name it stands for: relays turn ``vllm:x`` into ``vllm_x``, Ray Serve into ``ray_vllm_x``."""
+    found: dict[str, str] = {}
+    for engine in map(load, names()):
+        for entry in engine.MAP:
+            for part in ("", "_bucket", "_sum", "_count") if entry.kind == "histogram" else ("",):
+                name = entry.name + part
+                if ":" in name:
+                    plain = name.replace(":", "_")
+                    found |= {plain: name, f"ray_{plain}": name}
+    return found
+
+
+def canonical(sample_name: str) -> str:
+    """Return a sample's name as its engine spells it."""
+    return _spellings().get(sample_name, sample_name)
+
+
 def detect_all(sample_names: Collection[str]) -> tuple[EngineMap, ...]:
     """Return the maps of everything that wrote on a page: engines first, then routers, KV stores and exporters."""
+    sample_names = {canonical(name) for name in sample_names}
     found = [engine for engine in map(load, names()) if engine.detect(sample_names)]
     return tuple(sorted(found, key=lambda engine: _ROLES.index(engine.ROLE)))
 
@@ -52,7 +72,8 @@ def expected() -> str:
 
 def version_range(engine: EngineMap, sample_names: Collection[str]) -> str:
     """Return the versions whose names these are, such as ``0.15-0.31`` or ``0.33+``; empty where names do not tell."""
-    present = [entry for entry in engine.MAP if _shown(entry.name, entry.kind) in sample_names]
+    spelt = {canonical(name) for name in sample_names}
+    present = [entry for entry in engine.MAP if _shown(entry.name, entry.kind) in spelt]
     low = max((entry.since for entry in present if entry.since), key=_order, default="")
     high = min((entry.until for entry in present if entry.until), key=_order, default="")
     if high:

@@ -22,7 +22,8 @@ class Entry:
     differ only in labels not in ``keep`` become one: ``sum`` for what adds up over engines, ``mean`` for shares,
     ``max`` for settings. Series that differ only in labels named in ``copies`` say the same (tensor-parallel ranks
     that all count the same tokens): the largest of them is taken before others are added. ``where`` picks series by
-    label, ``labels`` are added to the sample. Entries of one metric add up, unless ``unless`` names a family whose
+    label, ``rename`` keeps labels under other names (theirs, ours), ``labels`` are added to the sample. Entries of one
+    metric add up, unless ``unless`` names a family whose
     presence makes this one an old alias of it. ``since`` and ``until`` bracket the versions seen with it
     (empty: not known); ``condition`` is the flag or connector without which it is absent or stays 0.
     """
@@ -36,6 +37,7 @@ class Entry:
     copies: tuple[str, ...] = ()
     where: tuple[tuple[str, str], ...] = ()
     keep: tuple[str, ...] = ()
+    rename: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     unless: str = ""
     since: str = ""

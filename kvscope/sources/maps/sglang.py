@@ -17,6 +17,7 @@ IDENTITY = {"model_name": "model"}
 VERSION_PATH = ""
 FLAGS = ("max-running-requests",)
 
+_GIB = float(1 << 30)
 RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 _REALTIME = "sglang:realtime_tokens_total"
 _EFFECTIVE = "sglang:prefill_effective_tokens_total"
@@ -243,7 +244,22 @@ LATENCY = (
     Entry("process_start_time_seconds", "process.start_time", "gauge", "s", combine="max"),
 )
 
-MAP = WORK + SCHEDULER + MEMORY + LATENCY + TIERS
+SETTINGS = (
+    Entry("sglang:context_len", "config.max_context", "gauge", "tokens", combine="max", since="0.5.19"),
+    Entry("sglang:weight_memory_usage_gb", "config.weights_bytes", "gauge", "GiB", _GIB, "max", since="0.5.19"),
+    Entry("sglang:graph_memory_usage_gb", "config.graph_bytes", "gauge", "GiB", _GIB, "max", since="0.5.19"),
+    Entry("sglang:is_cuda_graph", "config.graphs", "gauge", "flag", combine="max", since="0.5.5"),
+    Entry(
+        "sglang:hicache_backup_dropped_tokens_total",
+        "cache.dropped_tokens",
+        "counter",
+        "tokens",
+        copies=RANKS,
+        since="0.5.19",
+    ),
+)
+
+MAP = WORK + SCHEDULER + MEMORY + LATENCY + TIERS + SETTINGS
 
 
 def detect(names: Collection[str]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from kvscope.sources.maps._base import Entry
 from kvscope.sources.maps._vllm_config import derive
 from kvscope.sources.maps._vllm_connectors import CONNECTORS
+from kvscope.sources.maps.router import is_router
 
 __all__ = ["ENGINE", "EXPECTS", "FLAGS", "IDENTITY", "MAP", "ROLE", "VERSION_PATH", "derive", "detect"]
 
@@ -239,9 +240,10 @@ MAP = (
     Entry("vllm:request_prompt_tokens", "request.tokens_in", "histogram", "tokens"),
     Entry("vllm:request_generation_tokens", "request.tokens_out", "histogram", "tokens"),
     Entry("vllm:request_num_preemptions", "request.preemptions", "histogram", "events", since="0.31"),
+    Entry("vllm:kv_offload_stores_skipped_total", "tier.failures", "counter", "events", since="0.33"),
     *CONNECTORS,
 )
 
 
 def detect(names: Collection[str]) -> bool:
-    return any(name.startswith("vllm:") for name in names)
+    return any(name.startswith("vllm:") for name in names) and not is_router(names)
