@@ -15,7 +15,7 @@ nothing to the share of bytes that went, and a lower end of the factor by which 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kvscope.account.account import known_facts
@@ -63,6 +63,8 @@ class Change:
     """Other causes, each with the number that excludes it."""
     open: tuple[str, ...] = ()
     """What could explain it as well, or is lacking."""
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Seconds of a token by part, before and after: where the difference lies, if both sides count their steps."""
     sources: tuple[str, ...] = ()
 
 
@@ -87,7 +89,14 @@ def change(store: Store, before: Segment, after: Segment, facts: Facts = NO_FACT
     measured = second.token.step_s / first.token.step_s - 1
     excluded, open_ = _rivals(first, second)
     floors = (first.token.floor, second.token.floor)
-    if floors[0] is not None and floors[1] is not None:
+    parts = _parts(first.token, second.token)
+    factor: tuple[float, float | None] | None
+    if "kv" in parts and parts["kv"][0] > 0:
+        share = parts["kv"][0] / first.token.step_s
+        expected = (-share * (1 - ratio), -share * (1 - ratio))
+        slower = parts["kv"][1] / parts["kv"][0] / ratio
+        factor, name = (slower, slower), verdict(measured, expected, 1.0)
+    elif floors[0] is not None and floors[1] is not None:
         expected = expected_change(first.token.step_s, floors[0], ratio)
         factor = slower_per_byte(first.token.step_s, second.token.step_s, floors[0], ratio)
         name = verdict(measured, expected, floors[0].most_s / first.token.step_s)
@@ -112,8 +121,20 @@ def change(store: Store, before: Segment, after: Segment, facts: Facts = NO_FACT
         factor=factor if name == "form_costs" else None,
         excluded=excluded,
         open=open_,
-        sources=facts.sources if floors[0] is not None else ("two pages alone",),
+        parts=parts,
+        sources=("each part counted",) if parts else facts.sources if floors[0] is not None else ("two pages alone",),
     )
+
+
+def _parts(before: TokenLevel, after: TokenLevel) -> dict[str, tuple[float, float]]:
+    """Return seconds of a token by part, before and after, where both sides count them."""
+    if before.known != "counted" or after.known != "counted" or before.shares is None or after.shares is None:
+        return {}
+    return {
+        part: (share * before.token_s, after.shares[part] * after.token_s)
+        for part, share in before.shares.items()
+        if share or after.shares[part]
+    }
 
 
 def expected_change(step_s: float, before: Floor, ratio: float) -> tuple[float, float]:
@@ -236,7 +257,9 @@ def _rivals(before: _Side, after: _Side) -> tuple[tuple[str, ...], tuple[str, ..
         used = f", {100 * max(usage[0], usage[1] or 0.0):.0f} % of it used" if usage[0] is not None else ""
         excluded.append(f"not capacity: nobody waits for the pool{used}")
     busy = _mean(after.cut.gauge("gpu.util"))
-    if busy is None:
+    if after.token.known == "counted":
+        excluded.append(f"the host: counted, {100 * shares[1].get('host', 0.0):.0f} % of a token")
+    elif busy is None:
         open_.append("the host: nobody tells how busy the device is")
     else:
         (excluded if busy >= 0.8 else open_).append(f"the host: the device is busy {100 * busy:.0f} % of the time")

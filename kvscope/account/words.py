@@ -138,7 +138,8 @@ CHANGE_TITLE = "Before and after, by physics"
 def change_lines(change: Change) -> Iterator[Line]:
     """Return what was expected, what was measured, and what that means."""
     least, most = change.expected
-    band = f"{abs(least) * 100:.0f} to {abs(most) * 100:.0f} % less" if least else f"up to {abs(most) * 100:.0f} % less"
+    reach = f"{abs(least) * 100:.0f} to " if abs(least - most) >= 0.005 else ""
+    band = f"{reach}{abs(most) * 100:.0f} % less" if least else f"up to {abs(most) * 100:.0f} % less"
     yield Line("KV bytes", f"{_signed(change.kv_bytes)} a token", change.kv_bytes_from)
     yield Line("physics", f"a step should take {band}", ", ".join(change.sources))
     told = [f"a step with no prompt beside it {_signed(change.measured)}"]
@@ -150,11 +151,20 @@ def change_lines(change: Change) -> Iterator[Line]:
     factor = ""
     if change.factor is not None:
         low, high = change.factor
-        reach = f"{low:.2f} to {high:.2f}" if high is not None and high - low > 0.005 else f"at least {low:.2f}"
+        reach = f"at least {low:.2f}" if high is None else f"{low:.2f}"
+        reach += f" to {high:.2f}" if high is not None and high - low > 0.005 else ""
         factor = f": {reach} times fewer KV bytes a second than before"
     yield Line("so", _VERDICTS[change.verdict] + factor)
-    if change.verdict == "form_costs":
-        yield Line("", "kernel, conversion or gather: not to be told from outside; a profiler trace of each tells")
+    if change.parts:
+        moved = sorted(change.parts.items(), key=lambda part: -abs(part[1][1] - part[1][0]))
+        text = ", ".join(
+            f"{PART_WORDS.get(part, part)} {seconds(was)} → {seconds(now)}" for part, (was, now) in moved[:3]
+        )
+        yield Line("where", text, "of a token")
+    elif change.verdict == "form_costs":
+        yield Line(
+            "where", "kernel, conversion or gather is not to be told from outside; a profiler trace of each tells"
+        )
     for text in change.excluded:
         yield Line("excluded", text)
     for text in change.open:

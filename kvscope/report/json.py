@@ -185,6 +185,7 @@ def _change(change: Change) -> dict[str, Any]:
         "expected": list(change.expected),
         "measured": {"step": change.measured, "token": change.token, "throughput": change.throughput},
         "factor": list(change.factor) if change.factor else None,
+        "parts": {part: list(times) for part, times in change.parts.items()},
         "excluded": list(change.excluded),
         "open": list(change.open),
         "from": list(change.sources),

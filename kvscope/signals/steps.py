@@ -18,8 +18,14 @@ ALONE = 0.02
 """Prompt tokens per generated token below which a stretch counts as free of prompts: far below one real prompt."""
 ENOUGH = 0.15
 """Share of the gaps that pure stretches must hold to be believed; else the pure step is fitted."""
+SLOW = 2.0
+"""Gaps so many times a pure step's, just before a prompt is counted, are its chunks': far above noise of a step."""
 _NEEDS = ("latency.itl", "tokens.generated", "batch.steps", "batch.tokens_per_step", "tokens.prefilled")
 _NO_GAPS = Missing("no gap between tokens was counted in this segment", "send the engine some work")
+
+
+_Row = tuple[float, float, float, bool, int]
+"""Gaps, their mean, prompt tokens, whether it is pure, which stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,9 @@ def step_times(cut: Intervals) -> StepTimes | None:
     mean = sum(row[0] * row[1] for row in rows) / gaps
     pure = [row for row in rows if row[3]]
     if sum(row[0] for row in pure) >= ENOUGH * gaps:
+        chunks = _under_prompts(cut, rows, middle([(row[0], row[1]) for row in pure]))
+        rows = [(*row[:3], row[3] and row[4] not in chunks, row[4]) for row in rows]
+        pure = [row for row in rows if row[3]] or pure
         step_s = middle([(row[0], row[1]) for row in pure])
         between = max(0.0, sum(row[0] * (row[1] - step_s) for row in rows if not row[3]) / gaps)
         stalls = max(0.0, sum(row[0] * (row[1] - step_s) for row in pure) / gaps)
@@ -90,6 +99,27 @@ def step_times(cut: Intervals) -> StepTimes | None:
         return StepTimes(mean, max(0.0, mean - between - stalls), between, stalls, batch, False, gaps)
     step_s = min(mean, _fitted(cut, rows), _least_loaded(cut, rows))
     return StepTimes(mean, step_s, mean - step_s, 0.0, _batch(cut, [row[4] for row in rows]), True, gaps)
+
+
+def _under_prompts(cut: Intervals, rows: Sequence[_Row], step_s: float) -> set[int]:
+    """Return the stretches in which chunks of a long prompt were computed that is counted only later.
+
+    They lie within the time to the first token before the stretch that counts the prompt, one beside the other, and
+    their gaps are ``SLOW`` times a pure step or none came at all.
+    """
+    firsts, waited = cut.grown("latency.ttft.count"), cut.grown("latency.ttft.sum")
+    found: set[int] = set()
+    if firsts is None or waited is None:
+        return found
+    gap = {row[4]: row[1] for row in rows}
+    for index, count in enumerate(firsts):
+        if count <= 0:
+            continue
+        begun, at = cut.times[index + 1] - waited[index] / count, index - 1
+        while at >= 0 and cut.times[at + 1] > begun and gap.get(at, SLOW * step_s) >= SLOW * step_s:
+            found.add(at)
+            at -= 1
+    return found
 
 
 def running_of(cut: Intervals) -> Sequence[float] | None:
@@ -129,10 +159,6 @@ def _batch(cut: Intervals, chosen: Sequence[int]) -> float | None:
         return None if running is None else sum(running[i] for i in chosen) / len(chosen)
     taken = sum(steps[i] for i in chosen)
     return sum(generated[i] for i in chosen) / taken if taken else None
-
-
-_Row = tuple[float, float, float, bool, int]
-"""Gaps, their mean, prompt tokens, whether it is pure, which stretch."""
 
 
 def _fitted(cut: Intervals, rows: Sequence[_Row]) -> float:

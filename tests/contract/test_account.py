@@ -181,3 +181,21 @@ def test_reading_kv_is_the_largest_part_of_a_token_though_the_prefix_is_shared()
     assert found.bound is not None
     assert found.bound.weights_s == pytest.approx(3.2e-3, rel=0.03)
     assert found.bound.kv_s == (pytest.approx(1.6e-3, rel=0.05), pytest.approx(27.4e-3, rel=0.02))
+
+
+@needs_the_pair
+def test_traces_of_both_sides_say_that_the_attention_kernel_became_dearer() -> None:
+    store, segments = Store(), []
+    for name in PAIR:
+        with closing(open_target(str(folder(name) / "trace.json.gz"))) as source:
+            samples, about = source.poll().samples, source.describe()
+        store.add(samples)
+        segments.append(Segment(name, samples[0].t, samples[-1].t + 1e-6, about.tags))
+    found = change(store, segments[0], segments[1])
+    assert found is not None
+    assert found.verdict == "form_costs"
+    assert found.factor == (pytest.approx(2.38, abs=0.02), pytest.approx(2.38, abs=0.02))
+    moved = {part: now - was for part, (was, now) in found.parts.items()}
+    assert max(moved, key=lambda part: abs(moved[part])) == "kv"
+    assert moved["kv"] == pytest.approx(4.4e-3, abs=0.2e-3)
+    assert sum(abs(by) for part, by in moved.items() if part != "kv") < 0.1 * moved["kv"]

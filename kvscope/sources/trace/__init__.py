@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from kvscope.errors import SourceError
@@ -18,6 +19,15 @@ _US = 1e-6
 _WHOLE = ("time.step", "time.idle", "batch.steps", "tier.bytes_in", "tier.bytes_out")
 _TOLD = ("time.prefill", "prefill.decompress_time", "tokens.generated", "tokens.prefilled")
 _NAMES_SHOWN = 5
+_KV_TYPES = (
+    ("e4m3", "fp8_e4m3"),
+    ("e5m2", "fp8_e5m2"),
+    ("bfloat16", "bf16"),
+    ("bf16", "bf16"),
+    ("half", "fp16"),
+    ("fp16", "fp16"),
+)
+"""Words in a kernel's name, the narrowest type first."""
 
 
 class TraceSource:
@@ -32,10 +42,12 @@ class TraceSource:
         self._account, self._base_s, self._damage = found, trace.base_s, trace.damage
         self._engine = found.steps.engine or self._rules.engine(trace.names) or "torch"
         self._device = trace.device if found.on_device else "cpu"
+        self._dtype = kv_type(trace.names, self._rules) if found.on_device else ""
         self._read = False
 
     def describe(self) -> Description:
-        tags = {"engine": self._engine, **({"device": self._device} if self._device else {})}
+        told = {"engine": self._engine, "device": self._device, "dtype": self._dtype}
+        tags = {name: value for name, value in told.items() if value}
         return Description("trace", str(self._path), self._engine, "", tags, alive=False, note="profiler trace")
 
     def poll(self) -> Poll:
@@ -101,6 +113,15 @@ class TraceSource:
         if found.devices > 1:
             notices.append(f"work on {found.devices} devices; the busiest was read")
         return notices
+
+
+def kv_type(names: Iterable[str], rules: Rules) -> str:
+    """Return how KV is kept, by the number types in the names of attention kernels; empty where none is named.
+
+    A kernel that reads eight bits names its output's wider type, too: the narrowest is what it reads.
+    """
+    attention = [name for name in names if (said := rules.kernel(name)) is not None and said.work == "attend"]
+    return next((kind for word, kind in _KV_TYPES if any(word in name for name in attention)), "")
 
 
 def _at(totals: dict[str, float], t: float) -> list[Sample]:
