@@ -30,7 +30,7 @@ from kvscope.onset import symptom_onset
 from kvscope.playbook_schema import Compare, Playbook
 from kvscope.ranking import ranked
 from kvscope.signals.reading import Missing, Reading
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 from kvscope.store import Segment, Store
 
 STATED = ("figures", "answers", "table")

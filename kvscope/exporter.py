@@ -9,7 +9,7 @@ from typing import Any
 
 from kvscope.errors import UsageError
 from kvscope.exposition import Exposition
-from kvscope.sources._base import Source
+from kvscope.sources.source import Source
 from probes.openmetrics import CONTENT_TYPE
 
 HOST = "127.0.0.1"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kvscope.errors import NotEnoughData, SourceError
-from kvscope.sources._base import Source
+from kvscope.sources.source import Source
 from kvscope.store import Segment, Store
 
 POLL_S = 0.25

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
     from kvscope.finding import Diagnosis, Verdict
     from kvscope.playbook import Playbook
-    from kvscope.sources._base import Mark, Poll, Source
+    from kvscope.sources.source import Mark, Poll, Source
     from kvscope.store import Store
     from probes.sample import Sample
 
@@ -56,8 +56,8 @@ def collect(source: Source, settings: Settings) -> Poll:
     NotEnoughData when nothing came at all.
     """
     from kvscope.progress import Line
-    from kvscope.sources._base import Poll
     from kvscope.sources.clock import silence
+    from kvscope.sources.source import Poll
 
     line, began = Line(), time.monotonic()
     samples: list[Sample] = []
@@ -94,7 +94,7 @@ def fill_pair(store: Store, baseline: Poll, current: Poll, tags: tuple[dict[str,
 
     A baseline that was recorded later is moved to end a second before the other begins: only its order changes.
     """
-    from kvscope.sources._base import Mark
+    from kvscope.sources.source import Mark
 
     begins = current.samples[0].t
     earlier = min(0.0, begins - 1.0 - max(sample.t for sample in baseline.samples))

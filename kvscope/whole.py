@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvscope.sources import open_target
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 from kvscope.store import Store
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvscope.recording.fixture import parse_series
-from kvscope.sources._base import Mark
+from kvscope.sources.source import Mark
 from probes.catalog import metric_of
 from probes.sample import Sample
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kvscope.sources._base import Mark
+from kvscope.sources.source import Mark
 from kvscope.store import Store
 from probes.sample import Labels, Sample
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry
+from kvscope.sources.mapping import Derived, Entry
 
 ENGINE = ROLE = "engine"
 EXPECTS = "names starting with zz_example"
@@ -52,7 +52,7 @@ SOURCE = '''"""One sample, once."""
 
 from __future__ import annotations
 
-from kvscope.sources._base import Description, Poll
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 

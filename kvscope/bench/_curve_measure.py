@@ -16,7 +16,7 @@ from kvscope.bench.workload.prompts import make_asks
 from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData
 from kvscope.playbook import load_all
-from kvscope.sources._base import Source
+from kvscope.sources.source import Source
 from kvscope.store import Segment, Store
 
 POLL_S = 0.02

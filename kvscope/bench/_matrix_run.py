@@ -22,8 +22,8 @@ from kvscope.playbook_schema import Playbook
 from kvscope.recording.reader import Recording
 from kvscope.recording.recorder import Recorder
 from kvscope.sources import open_target
-from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.builtin import BuiltinEngine
+from kvscope.sources.source import Description, Mark, Poll
 from kvscope.store import Segment, Store
 from kvscope.verification import Outcome as Verified
 from kvscope.verification import sure, verify_change

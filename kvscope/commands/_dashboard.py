@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
-    from kvscope.sources._base import Source
     from kvscope.sources.control import EngineControl
+    from kvscope.sources.source import Source
     from kvscope.tui.poller import Watched
 
 

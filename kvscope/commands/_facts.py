@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kvscope.account import Facts
     from kvscope.devices import Device
     from kvscope.plan import Geometry
-    from kvscope.sources._base import Description
+    from kvscope.sources.source import Description
     from kvscope.store import Store
 
 _ON_COMMAND_LINES = ("model", "model-path", "served-model")
@@ -43,8 +43,8 @@ def facts_of(options: argparse.Namespace, about: Description, store: Store) -> F
 
 def _pid(target: str) -> int | None:
     """Return the engine's process where it runs on this machine."""
-    from kvscope.sources._flags import local_pid
-    from kvscope.sources._scrape import is_url
+    from kvscope.sources.flags import local_pid
+    from kvscope.sources.scrape import is_url
 
     if target.isdecimal():
         return int(target)
@@ -81,7 +81,7 @@ def _configs(about: Description, pid: int | None) -> list[tuple[Path, str]]:
     """Return where a config.json of the model may lie on this machine, nearest first."""
     named = [about.tags["model"]] if about.tags.get("model") else []
     if pid is not None:
-        from kvscope.sources._flags import flags_of
+        from kvscope.sources.flags import flags_of
 
         told = flags_of(pid, _ON_COMMAND_LINES)
         named = [*told.values(), *_served(pid), *named]

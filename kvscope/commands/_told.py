@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvscope.compare import Said
-    from kvscope.sources._base import Source
+    from kvscope.sources.source import Source
 
 COMPARED_TAGS = ("engine", "version", "model", "device", "workload", "offered_load", "cap", "policy", "dtype")
 """What two runs may differ in and a comparison asks about."""

@@ -93,7 +93,7 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
 
     from kvscope.result import side
     from kvscope.sources import open_target
-    from kvscope.sources._find import kind_of_file
+    from kvscope.sources.find import kind_of_file
     from kvscope.store import Store
     from kvscope.watch import collect, fill
 

@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvscope.sources._base import Source
+    from kvscope.sources.source import Source
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

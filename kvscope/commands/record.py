@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kvscope.sources._base import Description
+    from kvscope.sources.source import Description
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kvscope.config import Settings
     from kvscope.playbook import Playbook
-    from kvscope.sources._base import Source
+    from kvscope.sources.source import Source
     from kvscope.verification import Verification
 
 SECONDS, STEPS = 10.0, 200

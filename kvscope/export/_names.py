@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kvscope.sources.mapping import Entry
 from kvscope.sources.maps import load
-from kvscope.sources.maps._base import Entry
 
 BY = "instance"
 """What one engine is to Prometheus; series that differ in other labels belong to the same engine."""

@@ -73,7 +73,7 @@ def _settings(text: str) -> tuple[dict[str, float], dict[str, str], str | None, 
 
 def _models(url: str) -> Mapping[str, Any]:
     """The first model of the OpenAI route, or nothing."""
-    from kvscope.sources._fetch import fetch
+    from kvscope.sources.fetch import fetch
 
     parts = urlsplit(url)
     try:

@@ -19,8 +19,8 @@ from kvscope.session.lab import Controller, Lab
 from kvscope.session.moment import SHORTEST_BASELINE_S, Comparison, Moment
 from kvscope.session.trial import Running, Trials
 from kvscope.slo import Slo
-from kvscope.sources._base import Description, Mark, Poll, Source
 from kvscope.sources.clock import STEADY, silence
+from kvscope.sources.source import Description, Mark, Poll, Source
 from kvscope.state import complete, state_of
 from kvscope.store import Store
 from kvscope.view import Span, View

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvscope.finding import VERDICT_ORDER, Diagnosis, Finding
 from kvscope.significance import FEWEST_WINDOWS
-from kvscope.sources._base import Mark
+from kvscope.sources.source import Mark
 from kvscope.store import Store
 from kvscope.view import Trial
 

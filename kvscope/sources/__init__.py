@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from kvscope.sources._base import Source
+from kvscope.sources.source import Source
 from probes.border import exists, open_file
 
 
@@ -67,26 +67,26 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
     path = Path(os.path.expanduser(text))
     if _is_recorder(path):
         return _ring(path, sliced)
-    from kvscope.sources import _find, _scrape
+    from kvscope.sources import find, scrape
 
     if text.isdecimal() and not exists(text):
-        return _ring(_find.ring_of_pid(int(text)), sliced)
+        return _ring(find.ring_of_pid(int(text)), sliced)
     if several := _several(text):
         return several
     fleet = _fleet(text, timeout_s, sliced)
     if fleet is not None:
         return fleet
-    if _scrape.is_url(text) and not exists(text):
-        first = timeout_s or _scrape.FIRST_TIMEOUT_S
-        return _scrape.ScrapeSource(text, timeout_s=timeout_s or _scrape.TIMEOUT_S, first_timeout_s=first)
+    if scrape.is_url(text) and not exists(text):
+        first = timeout_s or scrape.FIRST_TIMEOUT_S
+        return scrape.ScrapeSource(text, timeout_s=timeout_s or scrape.TIMEOUT_S, first_timeout_s=first)
     return open_file_target(path, speed=speed, follow=follow)
 
 
 def open_file_target(path: Path, *, speed: float | None = None, follow: bool = False) -> Source:
     """Open one file by what it holds. SourceError says what it looked like and what would be read."""
-    from kvscope.sources import _find
+    from kvscope.sources import find
 
-    kind = _find.kind_of_file(path)
+    kind = find.kind_of_file(path)
     if kind == "ring":
         return _ring(path)
     if kind == "recording":
@@ -142,7 +142,7 @@ def _is_recorder(path: Path) -> bool:
 
 def _fleet(text: str, timeout_s: float | None, sliced: bool) -> Source | None:
     """Return a source of several engines when the target names them: a Prometheus, or a list with commas."""
-    from kvscope.sources import _promapi, _scrape, fleet, ranks
+    from kvscope.sources import _promapi, fleet, ranks, scrape
 
     if ranks.is_list(text) and not exists(text):
         return ranks.RanksSource.of(text, sliced)
@@ -151,7 +151,7 @@ def _fleet(text: str, timeout_s: float | None, sliced: bool) -> Source | None:
 
         return prometheus.PrometheusSource(text, timeout_s=timeout_s or prometheus.TIMEOUT_S)
     if fleet.is_fleet(text) and not exists(text):
-        return fleet.FleetSource(fleet.addresses(text), timeout_s=timeout_s or _scrape.TIMEOUT_S)
+        return fleet.FleetSource(fleet.addresses(text), timeout_s=timeout_s or scrape.TIMEOUT_S)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from kvscope.sources._base import Description, Poll, Source
+from kvscope.sources.source import Description, Poll, Source
 
 
 class MergedSource:

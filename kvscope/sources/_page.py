@@ -10,7 +10,7 @@ from functools import cache
 from kvscope.sources import maps
 from kvscope.sources._prometheus import Parser
 from kvscope.sources.identity import Processes, Seen
-from kvscope.sources.maps._base import Derived, EngineMap, Entry
+from kvscope.sources.mapping import Derived, EngineMap, Entry
 from kvscope.sources.settings import Settings
 from probes.border import LARGEST, Memo, Refused, finite, printable, weight, written
 from probes.catalog import CATALOG

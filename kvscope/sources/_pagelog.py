@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Mark, Poll
 from kvscope.sources._page import PageResult
 from kvscope.sources._reader import Reader, reader_for
 from kvscope.sources._replicas import Labeller
 from kvscope.sources.clock import Straightener, clock_text
 from kvscope.sources.identity import Seen
+from kvscope.sources.source import Mark, Poll
 from probes.sample import Labels, Sample
 
 _CUTS = {Seen.RESTARTED: "restart", Seen.EXCHANGED: "exchange", Seen.SEVERAL: "several-engines"}

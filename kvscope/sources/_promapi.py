@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from kvscope.errors import SourceError, UsageError, nearest
-from kvscope.sources._fetch import fetch
+from kvscope.sources.fetch import fetch
 from probes import border
 
 ENV_BEARER, ENV_BASIC = "KVSCOPE_PROM_BEARER", "KVSCOPE_PROM_BASIC"

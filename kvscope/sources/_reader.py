@@ -9,7 +9,7 @@ from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._page import PageReader, PageResult
 from kvscope.sources._prometheus import series_names
-from kvscope.sources.maps._base import EngineMap
+from kvscope.sources.mapping import EngineMap
 from kvscope.sources.settings import Settings
 from kvscope.sources.trtllm_json import is_iterations, iterations_or_error
 from probes.sample import Sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 from probes.catalog import REPLICA
 from probes.sample import Labels, Sample
 

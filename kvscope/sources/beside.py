@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from kvscope.sources._base import Description, Poll, Source
 from kvscope.sources.logs.source import LACKING
 from kvscope.sources.settings import Settings
+from kvscope.sources.source import Description, Poll, Source
 from probes.sample import Labels, Sample
 
 _SETTINGS = ("config.", "events.")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Generic, TypeVar
 
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 
 K = TypeVar("K")
 

@@ -11,10 +11,10 @@ import psutil
 
 from kvscope.errors import SourceError
 from kvscope.sources import maps
-from kvscope.sources._fetch import fetch
-from kvscope.sources._find import listening_ports
 from kvscope.sources._prometheus import series_names
 from kvscope.sources.clock import clock_text
+from kvscope.sources.fetch import fetch
+from kvscope.sources.find import listening_ports
 from kvscope.sources.workers import Results, Workers
 from probes.border import printable
 from probes.ring_reader import RingError, RingReader, find_rings

@@ -11,11 +11,11 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from kvscope.errors import SourceError, UsageError
-from kvscope.sources._base import Description, Poll
-from kvscope.sources._fetch import fetch
 from kvscope.sources._replicas import Labeller, describe
-from kvscope.sources._scrape import TIMEOUT_S, Fetch, ScrapeSource, is_url, page_url
 from kvscope.sources.clock import STEADY
+from kvscope.sources.fetch import fetch
+from kvscope.sources.scrape import TIMEOUT_S, Fetch, ScrapeSource, is_url, page_url
+from kvscope.sources.source import Description, Poll
 from kvscope.sources.workers import Results, Workers
 from probes.sample import Sample
 

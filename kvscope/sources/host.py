@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psutil
 
-from kvscope.sources._base import Description, Poll
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kvscope.errors import UsageError
-from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources.source import Description, Mark, Poll
 from probes import border
 from probes.runtime import RuntimeDirError, runtime_dir
 

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from kvscope.sources._base import Description, Poll
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 UNTESTED = "NPU readings come from npu-smi text and were never tried on hardware: check them once"

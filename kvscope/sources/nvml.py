@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from kvscope.sources._base import Description, Poll
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 

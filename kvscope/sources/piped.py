@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Source
+from kvscope.sources.source import Source
 
 _FIRST = 1 << 16
 _MOST = 512 << 20

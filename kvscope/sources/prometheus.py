@@ -15,13 +15,13 @@ from typing import Any
 
 from kvscope.errors import SourceError
 from kvscope.sources import maps
-from kvscope.sources._base import Description, Poll
-from kvscope.sources._fetch import TooLarge
 from kvscope.sources._page import PageReader, Targets
 from kvscope.sources._promapi import Address, Ask, Series, ask, parse_address, series_of
 from kvscope.sources._prometheus import bounded
 from kvscope.sources._reader import reader_of
 from kvscope.sources._replicas import Labeller, describe
+from kvscope.sources.fetch import TooLarge
+from kvscope.sources.source import Description, Poll
 from probes.border import Refused
 from probes.sample import Sample
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll
 from kvscope.sources._promapi import Address
 from kvscope.sources.prometheus import PrometheusSource
 from kvscope.sources.saved import read_text
+from kvscope.sources.source import Description, Poll
 from probes import border
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources import _find
-from kvscope.sources._base import Description, Poll
+from kvscope.sources import find
 from kvscope.sources._replicas import Labeller, describe
 from kvscope.sources.ring import RingSource
+from kvscope.sources.source import Description, Poll
 from probes.border import exists
 
 
@@ -37,10 +37,10 @@ class RanksSource:
         paths = []
         for part in _parts(text):
             if part.isdecimal() and not exists(part):
-                paths.append(_find.ring_of_pid(int(part)))
+                paths.append(find.ring_of_pid(int(part)))
                 continue
             path = Path(part).expanduser()
-            if (kind := _find.kind_of_file(path)) != "ring":
+            if (kind := find.kind_of_file(path)) != "ring":
                 raise SourceError(f"{path}: a {kind}; expected flight recorders only where several are given")
             paths.append(path)
         return cls(list(dict.fromkeys(paths)), sliced)

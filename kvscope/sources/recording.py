@@ -15,10 +15,10 @@ from kvscope.recording.fixture import KEY, VERSION, parse_line
 from kvscope.recording.reader import RecordedMark, Recording, merged
 from kvscope.recording.recorder import CHUNK_S
 from kvscope.recording.schema import SQLITE_MAGIC
-from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources.clock import clock_text
+from kvscope.sources.source import Description, Mark, Poll
 from probes import border
 from probes.sample import Sample
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources.source import Description, Mark, Poll
 from probes import border
 from probes.border import finite
 from probes.ring_reader import RingError, RingReader

@@ -14,10 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Mark, Poll
-from kvscope.sources._fetch import PAGE_LIMIT
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
+from kvscope.sources.fetch import PAGE_LIMIT
+from kvscope.sources.source import Description, Mark, Poll
 from probes import border
 from probes.catalog import COUNTER, metric_of
 from probes.sample import Labels, Sample

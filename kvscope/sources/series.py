@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll
 from kvscope.sources._lines import JsonLines
 from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.clock import Straightener
+from kvscope.sources.source import Description, Poll
 from probes import border
 
 

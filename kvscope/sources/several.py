@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Mark, Poll, Source
-from kvscope.sources._find import FileKind, kind_of_file
 from kvscope.sources._merged import MergedSource
 from kvscope.sources._replicas import Labeller, describe
+from kvscope.sources.find import FileKind, kind_of_file
 from kvscope.sources.saved import PagesSource, one_engine, read_text, times_of
+from kvscope.sources.source import Description, Mark, Poll, Source
 from probes.sample import Sample
 
 _MOST = 1000

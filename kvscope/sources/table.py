@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll
 from kvscope.sources.saved import read_text
+from kvscope.sources.source import Description, Poll
 from kvscope.sources.stated.figure import Stated, figure_of, number_of, unknown_notice
 from probes import border
 from probes.sample import Labels, Sample

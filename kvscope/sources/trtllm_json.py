@@ -14,7 +14,7 @@ from kvscope.errors import SourceError
 from kvscope.sources import maps
 from kvscope.sources._page import PageResult
 from kvscope.sources.identity import Seen
-from kvscope.sources.maps._base import json_number
+from kvscope.sources.mapping import json_number
 from kvscope.sources.settings import Settings
 from probes import border
 from probes.sample import Sample, labels_of

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 
 from kvscope.recording import Recorder
-from kvscope.sources._base import Description
 from kvscope.sources._page import PageReader
 from kvscope.sources.maps import vllm
+from kvscope.sources.source import Description
 from probes.catalog import metric_of
 from probes.sample import Sample
 from tests.bench.bench_sources import PAGE

@@ -15,9 +15,9 @@ from statistics import median
 from kvscope.diagnose import diagnose
 from kvscope.playbook import load_all
 from kvscope.sources import maps
-from kvscope.sources._base import Description
 from kvscope.sources._reader import reader_for
 from kvscope.sources.fleet import FleetSource
+from kvscope.sources.source import Description
 from kvscope.store import Store
 
 PAGE = Path(__file__).parents[2] / "samples/scrapes/vllm-0.32.0.prom"

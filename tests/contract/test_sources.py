@@ -13,7 +13,7 @@ import pytest
 from kvscope.sources import maps, open_target
 from kvscope.sources._page import PageReader
 from kvscope.sources._prometheus import Page, Parser
-from kvscope.sources.maps._base import Entry
+from kvscope.sources.mapping import Entry
 from kvscope.store import Store
 from probes.catalog import CATALOG, metric_of
 from probes.sample import Labels

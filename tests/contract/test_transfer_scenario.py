@@ -17,7 +17,7 @@ from kvscope.diagnose import diagnose
 from kvscope.finding import Diagnosis
 from kvscope.playbook import load_all
 from kvscope.sources import open_target
-from kvscope.sources._base import Mark
+from kvscope.sources.source import Mark
 from kvscope.store import Store
 
 SECONDS = 90

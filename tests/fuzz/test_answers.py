@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from kvscope.errors import KvscopeError
 from kvscope.sources._promapi import data_of, is_prometheus, parse_address, series_of
-from kvscope.sources._scrape import is_url, page_url
 from kvscope.sources.fleet import addresses, is_fleet
 from kvscope.sources.maps import llamacpp
 from kvscope.sources.npu import NpuSource
 from kvscope.sources.prometheus import PrometheusSource
+from kvscope.sources.scrape import is_url, page_url
 from kvscope.sources.trtllm_json import IterationReader, iterations_or_error
 
 scalars = st.one_of(

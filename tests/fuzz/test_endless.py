@@ -13,7 +13,7 @@ import pytest
 
 from kvscope.errors import SourceError
 from kvscope.sources import open_target
-from kvscope.sources._fetch import PAGE_LIMIT
+from kvscope.sources.fetch import PAGE_LIMIT
 
 GIGABYTE = 1 << 30
 BLOCK = b"vllm:num_requests_running 1\n" * 4096

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kvscope.errors import KvscopeError
 from kvscope.recording import Recorder
 from kvscope.sources import open_target
-from kvscope.sources._base import Poll
+from kvscope.sources.source import Poll
 from probes.sample import Sample
 
 ROOT = Path(__file__).parents[2]

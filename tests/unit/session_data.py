@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources.source import Description, Mark, Poll
 from probes.sample import Sample, labels_of
 
 START_S = 1_700_000_000.0

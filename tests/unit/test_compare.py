@@ -8,7 +8,7 @@ from kvscope.cli import run
 from kvscope.compare import comparable, measured_load
 from kvscope.judge import Pair
 from kvscope.playbook_schema import Compare
-from kvscope.sources._base import Mark
+from kvscope.sources.source import Mark
 from kvscope.store import Store
 from probes.sample import Sample
 

@@ -14,7 +14,7 @@ from kvscope.finding import Diagnosis, Finding
 from kvscope.judge import Pair, judge
 from kvscope.knobs import opposite, resolve
 from kvscope.playbook import load_all
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 from kvscope.store import Store
 from kvscope.verification import Verification, verify_change
 from probes.sample import Sample

@@ -16,7 +16,7 @@ from kvscope.errors import UsageError
 from kvscope.exporter import Exporter
 from kvscope.exposition import Exposition
 from kvscope.sources import open_target
-from kvscope.sources._base import Description, Poll
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample, labels_of
 
 PAGES = sorted(Path("samples/scrapes").glob("*.prom"))

@@ -6,7 +6,7 @@ from kvscope.diagnose import diagnose
 from kvscope.finding import Finding, Gain
 from kvscope.playbook import load_all
 from kvscope.ranking import ranked
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 from tests.synthetic import State, Stretch, store_of, stream
 
 PLAYBOOKS = load_all()

@@ -19,7 +19,7 @@ from kvscope.errors import SourceError, UsageError
 from kvscope.recording import RecordedMark, Recorder, Recording, read, write_fixture
 from kvscope.recording.chunk import pack_times, pack_values, unpack_times, unpack_values
 from kvscope.recording.fixture import parse_series, series_text
-from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources.source import Description, Mark, Poll
 from probes.sample import Sample, labels_of
 
 START = 1_790_000_000.25

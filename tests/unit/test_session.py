@@ -14,7 +14,7 @@ from kvscope.order import Apply, MarkBaseline, NextBaseline, Pause, Record
 from kvscope.playbook import load_all
 from kvscope.session import Session
 from kvscope.signals.reading import Missing, Reading
-from kvscope.sources._base import Mark, Poll
+from kvscope.sources.source import Mark, Poll
 from kvscope.view import Headline, View
 from tests.unit.session_data import COMPRESSED, DENSE, START_S, TAGS, Clock, Engine, Lever, ListSource
 

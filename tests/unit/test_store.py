@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kvscope.sources._base import Mark
+from kvscope.sources.source import Mark
 from kvscope.store import MOST_MARKS, Segment, Store
 from probes.sample import Sample, labels_of
 

@@ -11,7 +11,7 @@ from kvscope.diagnose import diagnose
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.experiment import choose, rule_of
 from kvscope.playbook import load_all
-from kvscope.sources._base import Description
+from kvscope.sources.source import Description
 from kvscope.verification import Verification, verify_change
 from kvscope.verification_report import EXIT_CODES, as_json, as_text
 from tests.synthetic import State, Stretch, store_of, stream

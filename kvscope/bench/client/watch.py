@@ -11,7 +11,7 @@ from kvscope import signals
 from kvscope.errors import KvscopeError
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources import open_target
-from kvscope.sources._base import Mark, Source
+from kvscope.sources.source import Mark, Source
 from kvscope.store import Store
 
 EVERY_S = 0.5

@@ -15,12 +15,12 @@ from typing import BinaryIO, cast
 
 from kvscope.discovery import module_names
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll
 from kvscope.sources._pacer import Pacer
 from kvscope.sources.logs import engines as engine_folder
 from kvscope.sources.logs.prefix import Line, Peeler, plain
 from kvscope.sources.logs.reader import EngineLog, LogReader, needles
 from kvscope.sources.logs.scan import BLOCK, Hit, Scanner, budget, head, opened, tail
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 _LOOK = 1 << 20

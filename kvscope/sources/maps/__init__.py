@@ -8,7 +8,7 @@ from functools import cache
 from typing import cast
 
 from kvscope.discovery import module_names
-from kvscope.sources.maps._base import EngineMap, Entry
+from kvscope.sources.mapping import EngineMap, Entry
 
 _ROLES = ("engine", "router", "cache", "machine")
 

@@ -5,7 +5,7 @@ HiSparse counts misses in its kernels and exports none of it: only the decode lo
 
 from __future__ import annotations
 
-from kvscope.sources.maps._base import Entry
+from kvscope.sources.mapping import Entry
 
 _RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 _HICACHE = "--enable-hierarchical-cache"

@@ -5,7 +5,7 @@ Absent, or 0, without the connector that writes them: that is not a measured zer
 
 from __future__ import annotations
 
-from kvscope.sources.maps._base import Entry
+from kvscope.sources.mapping import Entry
 
 HISPARSE = "HiSparseConnector on a sparse-MLA model"
 _RESIDENCY = "HiSparseConnector with --kv-cache-metrics"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry, tokens_of_blocks
+from kvscope.sources.mapping import Derived, Entry, tokens_of_blocks
 
 ENGINE = "dynamo"
 ROLE = "router"

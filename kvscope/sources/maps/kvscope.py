@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry, PageKind
+from kvscope.sources.mapping import Derived, Entry, PageKind
 from probes.catalog import CATALOG, Metric
 from probes.openmetrics import prometheus_name
 

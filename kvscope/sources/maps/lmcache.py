@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry
+from kvscope.sources.mapping import Derived, Entry
 
 ENGINE = "lmcache"
 ROLE = "cache"

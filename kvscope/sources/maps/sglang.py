@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry, number
+from kvscope.sources.mapping import Derived, Entry, number
 from kvscope.sources.maps._sglang_tiers import TIERS
 
 ENGINE = "sglang"

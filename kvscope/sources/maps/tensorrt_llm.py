@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.maps._base import Derived, Entry, number, tokens_of_blocks
+from kvscope.sources.mapping import Derived, Entry, number, tokens_of_blocks
 
 ENGINE = "tensorrt-llm"
 ROLE = "engine"

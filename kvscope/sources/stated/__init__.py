@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kvscope.sources._base import Source
+from kvscope.sources.source import Source
 
 
 def open_stated(path: Path, kind: str) -> Source:

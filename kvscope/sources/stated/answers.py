@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll
 from kvscope.sources._lines import JsonLines
 from kvscope.sources.saved import read_text
+from kvscope.sources.source import Description, Poll
 from kvscope.sources.table import _time as time_of
 from probes import border
 from probes.sample import Sample, labels_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kvscope.sources._base import Description, Mark, Poll
+from kvscope.sources.source import Description, Mark, Poll
 from kvscope.sources.stated.figure import Figure, Stated, aliases, arms, figures_of_arm, unknown_notice
 from probes.catalog import COUNTER, metric_of
 from probes.sample import Labels, Sample, labels_of

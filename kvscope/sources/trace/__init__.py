@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll
+from kvscope.sources.source import Description, Poll
 from kvscope.sources.trace import events
 from kvscope.sources.trace.account import Account, Piece, account
 from kvscope.sources.trace.rules import Rules, load

@@ -16,8 +16,8 @@ from kvscope.errors import SourceError, UsageError
 from kvscope.laboratory import Laboratory, Length
 from kvscope.playbook import load_all
 from kvscope.result import html, result
-from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.recording import RecordingSource
+from kvscope.sources.source import Description, Mark, Poll
 from kvscope.store import Store
 from probes.sample import Sample
 

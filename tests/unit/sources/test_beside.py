@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kvscope.sources._base import Description, Poll
 from kvscope.sources.beside import beside
 from kvscope.sources.settings import Settings, of_person
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 

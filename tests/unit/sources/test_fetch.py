@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from kvscope.sources._fetch import PAGE_LIMIT, FetchError, _Gzip, _SameHostOnly, fetch, is_loopback
-from kvscope.sources._scrape import ScrapeSource
+from kvscope.sources.fetch import PAGE_LIMIT, FetchError, _Gzip, _SameHostOnly, fetch, is_loopback
+from kvscope.sources.scrape import ScrapeSource
 
 MIB = b"x 1\n" * (1 << 18)
 

@@ -12,7 +12,7 @@ from kvscope import signals
 from kvscope.errors import SourceError, UsageError
 from kvscope.signals import replicas
 from kvscope.signals.reading import Missing, Reading
-from kvscope.sources._fetch import FetchError
+from kvscope.sources.fetch import FetchError
 from kvscope.sources.fleet import FleetSource, addresses, is_fleet
 from kvscope.store import Store
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kvscope.sources import discover as module
-from kvscope.sources._base import Description, Mark, Poll
-from kvscope.sources._fetch import FetchError
-from kvscope.sources._flags import flags_of, local_pid, parse_flags
 from kvscope.sources._merged import MergedSource
 from kvscope.sources.discover import discover
+from kvscope.sources.fetch import FetchError
+from kvscope.sources.flags import flags_of, local_pid, parse_flags
 from kvscope.sources.host import HostSource
 from kvscope.sources.nvml import NvmlSource
+from kvscope.sources.source import Description, Mark, Poll
 from probes.catalog import metric_of
 from probes.ring import RingWriter
 from probes.runtime import ENV_DIR

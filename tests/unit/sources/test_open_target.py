@@ -14,7 +14,7 @@ import pytest
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.recording import Recorder
-from kvscope.sources import _find, open_target
+from kvscope.sources import find, open_target
 from probes.ring import RingWriter
 from probes.runtime import ENV_DIR
 from probes.sample import Sample
@@ -38,7 +38,7 @@ def ring_of(directory: Path, pid: int, ticks: int, **header: object) -> Path:
     writer.close()
     path = directory / f"engine-{pid}-{ticks}.ring"
     data = writer.path.read_bytes()
-    old = json.dumps({"pid": os.getpid(), "start_ticks": _find.process_start_ticks(os.getpid())}).encode()
+    old = json.dumps({"pid": os.getpid(), "start_ticks": find.process_start_ticks(os.getpid())}).encode()
     new = json.dumps({"pid": pid, "start_ticks": ticks}).encode()
     assert old in data
     path.write_bytes(data.replace(old, new.ljust(len(old)) if len(new) <= len(old) else new, 1))
@@ -114,7 +114,7 @@ def test_the_machine_of_a_living_engine_is_read_along(runtime: Path) -> None:
 def test_the_launchers_pid_opens_the_engines_recorder(runtime: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        ticks = _find.process_start_ticks(child.pid)
+        ticks = find.process_start_ticks(child.pid)
         assert ticks is not None
         path = ring_of(runtime, child.pid, ticks)
         source = open_target(str(os.getpid()))

@@ -15,8 +15,8 @@ import pytest
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.signals import replicas
-from kvscope.sources._fetch import TooLarge
 from kvscope.sources._promapi import ENV_BASIC, ENV_BEARER, ask, data_of, parse_address
+from kvscope.sources.fetch import TooLarge
 from kvscope.sources.prometheus import PrometheusSource
 from kvscope.store import Store
 

@@ -9,8 +9,8 @@ import pytest
 from kvscope.errors import SourceError
 from kvscope.recording import Recorder
 from kvscope.sources import recording as module
-from kvscope.sources._base import Description, Mark, Poll
 from kvscope.sources.recording import RecordingSource
+from kvscope.sources.source import Description, Mark, Poll
 from probes.sample import Sample
 
 HEADER = '{"kvscope_recording": 1, "source": {"engine": "e"}, "synthetic": true, "tags": {"model": "m"}}\n'

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from kvscope.errors import SourceError, UsageError
-from kvscope.sources._fetch import FetchError
-from kvscope.sources._scrape import ScrapeSource, is_url, page_url
+from kvscope.sources.fetch import FetchError
+from kvscope.sources.scrape import ScrapeSource, is_url, page_url
 
 PAGE = "vllm:num_requests_running 1\nvllm:generation_tokens_total {}\n"
 

@@ -10,7 +10,7 @@ import pytest
 
 from kvscope.errors import SourceError
 from kvscope.sources._reader import reader_for
-from kvscope.sources._scrape import ScrapeSource
+from kvscope.sources.scrape import ScrapeSource
 from kvscope.sources.trtllm_json import DRAINS, EMPTY, IterationReader
 from probes.sample import Sample
 

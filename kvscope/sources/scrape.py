@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from urllib.parse import urlsplit, urlunsplit
 
 from kvscope.errors import SourceError, UsageError
-from kvscope.sources._base import Description, Poll
-from kvscope.sources._fetch import FetchError, fetch
-from kvscope.sources._flags import flags_of, local_pid
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.clock import STEADY
-from kvscope.sources.maps._base import HasSide, Role
+from kvscope.sources.fetch import FetchError, fetch
+from kvscope.sources.flags import flags_of, local_pid
+from kvscope.sources.mapping import HasSide, Role
 from kvscope.sources.settings import DOCUMENTS, flags_wanted, of_document
+from kvscope.sources.source import Description, Poll
 from probes import border
 
 TIMEOUT_S = 3.0

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from kvscope.sources._fetch import is_loopback
-from kvscope.sources._find import listening_ports
+from kvscope.sources.fetch import is_loopback
+from kvscope.sources.find import listening_ports
 
 _ANCESTORS = 3
 """A server with several front-end processes listens in children of the process that was given the flags."""
