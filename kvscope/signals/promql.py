@@ -28,7 +28,7 @@ from kvscope.signals.registry import SIGNALS
 from probes.catalog import metric_of
 
 WINDOW = "5m"
-_STEP = "2s"
+_STEP = "1s"
 """How finely moments are looked at, where a condition holds or not."""
 
 
@@ -154,5 +154,6 @@ def _holds(condition: Condition, names: Names, window: str) -> str | None:
     return " * ".join(found)
 
 
-def _seconds(window: str) -> int:
-    return int(window[:-1]) * {"s": 1, "m": 60, "h": 3600}[window[-1]]
+def _seconds(window: str) -> str:
+    number = window.rstrip("smh")
+    return f"{float(number) * {'ms': 0.001, 's': 1, 'm': 60, 'h': 3600}[window[len(number) :]]:g}"
