@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from kvscope.coverage import coverage
 from kvscope.errors import NotEnoughData
 from kvscope.finding import (
     NOTICE,
-    Answer,
     Diagnosis,
     Evidence,
     Experiment,
@@ -29,7 +27,9 @@ from kvscope.judge import Pair, all_of, any_of, exclusion, judge
 from kvscope.onset import symptom_onset
 from kvscope.playbook_schema import Compare, Playbook
 from kvscope.ranking import ranked
+from kvscope.signals import significance
 from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.significance import Answer
 from kvscope.sources.source import Description
 from kvscope.store import Segment, Store
 
@@ -144,8 +144,9 @@ def _worse(check: Check, pair: Pair) -> bool:
     was, now = pair.before(check.signal), pair.now(check.signal)
     if isinstance(was, Missing) or isinstance(now, Missing):
         return False
-    moved = now.value - was.value if check.sense == ">=" else was.value - now.value
-    return moved > max(math.hypot(was.error, now.error), GROWN * abs(was.value))
+    moved = significance.change(now, was, points=True)
+    grew = moved.size if check.sense == ">=" else -moved.size
+    return moved.sure and grew > GROWN * abs(was.value)
 
 
 def _judged(checks: tuple[Check, ...], pair: Pair, role: str = "cause") -> tuple[Evidence, ...]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from kvscope.signals.significance import Answer
+
 if TYPE_CHECKING:
     from kvscope.account import Account, Change
     from kvscope.vitals import Vital
 
-Answer = Literal["yes", "no", "unknown"]
 RivalState = Literal["excluded", "open", "unmeasured"]
 Verdict = Literal["silent", "needs_data", "unexplained", "possible", "likely", "confirmed", "refuted"]
 

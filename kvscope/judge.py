@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvscope import signals, significance
+from kvscope import signals
 from kvscope.checks import Check
-from kvscope.finding import Answer, Evidence, RivalState
+from kvscope.finding import Evidence, RivalState
+from kvscope.signals import significance
 from kvscope.signals.reading import Missing, Reading
+from kvscope.signals.significance import Answer
 from kvscope.store import Segment, Store
 
 NO_BASELINE = "there is no second segment to compare with"

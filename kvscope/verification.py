@@ -19,7 +19,7 @@ from kvscope.judge import Pair, all_of, judge
 from kvscope.playbook_schema import GainRule, Playbook
 from kvscope.signals.algebra import SHARE
 from kvscope.signals.reading import Missing, Reading
-from kvscope.significance import FEWEST_WINDOWS, POWER, change, floor_of, moved, thin, widened
+from kvscope.signals.significance import FEWEST_WINDOWS, POWER, change, floor_of, moved, thin, widened
 from kvscope.store import Segment, Store
 
 Outcome = Literal["confirmed", "refuted", "cannot tell"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvscope import amounts, wording
 from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK
-from kvscope.significance import FEWEST_WINDOWS
+from kvscope.signals.significance import FEWEST_WINDOWS
 from kvscope.verification import Outcome, Predicted, Verification
 
 SCHEMA = 1

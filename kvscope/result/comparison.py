@@ -11,17 +11,18 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from kvscope.amounts import amount, change, pair
 from kvscope.result.result import Quantity
 from kvscope.result.side import Side
+from kvscope.signals import significance
+from kvscope.signals.reading import Reading
+from kvscope.signals.significance import Verdict
 
-Verdict = Literal["changed", "same", "unclear"]
 WITHIN = 0.05
 POINTS = 0.02
 """Shares are compared in points: from 0.1 % to 0.2 % is no doubling worth a line."""
-CLEAR = 1.5
 LOAD_TAGS = ("model", "device", "workload", "offered_load")
 """When these differ, what changed may be the load and not the engine."""
 
@@ -86,29 +87,15 @@ def _changes(a: Side, b: Side, within: float) -> Iterator[Change]:
         after = b.quantities.get(name)
         if after is None or after.unit != before.unit:
             continue
-        size, error = _size(before, after)
-        band = min(within, POINTS) if before.unit == "ratio" else within
-        yield Change(name, before.unit, before, after, size, error, _verdict(size, error, band))
+        moved = significance.change(_reading(after), _reading(before))
+        known = before.error is not None and after.error is not None
+        band = min(within, POINTS) if moved.points else within
+        verdict: Verdict = moved.within(band) if known else "unclear"
+        yield Change(name, before.unit, before, after, moved.size, moved.error if known else None, verdict)
 
 
-def _size(before: Quantity, after: Quantity) -> tuple[float, float | None]:
-    known = before.error is not None and after.error is not None
-    low, high = before.error or 0.0, after.error or 0.0
-    if before.unit == "ratio":
-        return after.value - before.value, math.hypot(low, high) if known else None
-    if before.value == 0:
-        moved = after.value != 0 and abs(after.value) > high + low
-        return (math.copysign(math.inf, after.value) if moved else 0.0), 0.0 if moved or after.value == 0 else math.inf
-    ratio = after.value / before.value
-    return ratio - 1, math.hypot(high / before.value, ratio * low / before.value) if known else None
-
-
-def _verdict(change: float, error: float | None, band: float) -> Verdict:
-    if error is None:
-        return "unclear"
-    if abs(change) + error <= band:
-        return "same"
-    return "changed" if abs(change) > CLEAR * error else "unclear"
+def _reading(one: Quantity) -> Reading:
+    return Reading(one.value, one.error or 0.0, one.unit)
 
 
 HEADINGS: dict[Verdict, str] = {
@@ -166,7 +153,8 @@ def _groups(found: Comparison) -> Iterator[str]:
         for one in lines:
             yield f"  {one.name:<{width}}  {_numbers(one)}"
         yield ""
-    yield f"changed: by {CLEAR} times its interval of about 95 % or more, so that many lines cannot do it by chance"
+    wide = f"{significance.WIDER} times its interval of about 95 %"
+    yield f"changed: by {wide} or more, so that many lines cannot do it by chance"
 
 
 def _numbers(one: Change) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from kvscope import signals
 from kvscope.finding import Diagnosis
 from kvscope.screens.charts import Charts
+from kvscope.signals import significance
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.replicas import OneReplica
 from kvscope.slo import Slo
@@ -135,11 +136,10 @@ class Reader:
         better = {"up": 1, "down": -1, "": 0}[signal.better]
         if not isinstance(now, Reading) or not isinstance(was, Reading):
             return Headline(name, signal.label, now, was, None, better)
-        points = now.unit == "ratio"
-        change = now.value - was.value if points else (now.value / was.value - 1 if was.value else None)
-        sure = abs(now.value - was.value) > math.hypot(now.error, was.error)
-        matters = change is not None and abs(change) >= (MATTERS_POINTS if points else MATTERS)
-        return Headline(name, signal.label, now, was, change, better, points, sure and matters)
+        found = significance.change(now, was)
+        matters = abs(found.size) >= (MATTERS_POINTS if found.points else MATTERS)
+        size = found.size if found.known else None
+        return Headline(name, signal.label, now, was, size, better, found.points, found.sure and matters)
 
     def cells(self, label: str, heading: str, columns: Mapping[str, str], none: Missing) -> Table:
         """One row a layer, rank or GPU over the last seconds, one column a signal (heading → name)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kvscope.finding import VERDICT_ORDER, Diagnosis, Finding
-from kvscope.significance import FEWEST_WINDOWS
+from kvscope.signals.significance import FEWEST_WINDOWS
 from kvscope.sources.source import Mark
 from kvscope.store import Store
 from kvscope.view import Trial

@@ -43,6 +43,7 @@ _TOOLS = {
     "reading",
     "registry",
     "samples",
+    "significance",
     "token_time",
     "window",
 }

@@ -5,7 +5,6 @@ The median of the *others*: of two replicas one can be ten times slower and stil
 
 from __future__ import annotations
 
-import math
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from kvscope.signals.evaluate import evaluate
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, SIGNALS, procedure
 from kvscope.signals.samples import Cell, Samples
+from kvscope.signals.significance import change, compared
 from kvscope.store import Segment, Store
 from probes.catalog import REPLICA
 from probes.sample import Labels
@@ -170,8 +170,7 @@ def outliers(store: Store, segment: Segment) -> list[str]:
         if isinstance(told, Missing):
             continue
         replica, reading = told
-        falling, edge = comparison.falling, comparison.bound
-        if reading.value + reading.error <= edge if falling else reading.value - reading.error >= edge:
+        if compared(reading, "<=" if comparison.falling else ">=", comparison.bound) == "yes":
             found.setdefault(replica, []).append(reading.source.partition(f" of {replica}: ")[2])
             found[replica][-1] = f"{comparison.says} {found[replica][-1]}"
     return [f"replica {replica} stands out: {'; '.join(lines)}" for replica, lines in found.items()]
@@ -184,15 +183,12 @@ def _against(comparison: _Comparison, told: dict[str, Reading], one: str) -> Rea
     spread = rest[len(rest) // 2].error
     shown = f"{one}: {here.value:.3g} against {middle:.3g} {comparison.unit}, the median of {len(rest)} other"
     source = f"measured: {comparison.says} of {shown}{'s' if len(rest) > 1 else ''}"
-    if not comparison.ratio:
-        sign = 1.0 if comparison.high_is_bad else -1.0
-        error = math.hypot(here.error, spread)
-        return Reading(sign * (here.value - middle), error, comparison.unit, source, here.batches, here.samples)
-    if middle <= 0:
+    if comparison.ratio and middle <= 0:
         return None
-    value = here.value / middle
-    error = math.hypot(here.error, value * spread) / middle
-    return Reading(value, error, "x", source, here.batches, here.samples)
+    apart = change(here, Reading(middle, spread, comparison.unit), points=not comparison.ratio)
+    sign = 1.0 if comparison.high_is_bad else -1.0
+    value, unit = (1 + apart.size, "x") if comparison.ratio else (sign * apart.size, comparison.unit)
+    return Reading(value, apart.error, unit, source, here.batches, here.samples)
 
 
 def _formula(name: str) -> Callable[[Samples], Reading | Missing]:

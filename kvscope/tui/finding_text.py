@@ -6,8 +6,9 @@ import textwrap
 
 from rich.text import Text
 
-from kvscope.finding import Answer, Evidence, Experiment, Finding, Gain, Rival, RivalState
+from kvscope.finding import Evidence, Experiment, Finding, Gain, Rival, RivalState
 from kvscope.format import clip, signed, with_error
+from kvscope.signals.significance import Answer
 from kvscope.tui.palette import (
     BRIGHT,
     DIM,
