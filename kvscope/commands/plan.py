@@ -57,7 +57,11 @@ def _engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mamba-full-memory-ratio", type=float, metavar="F", help="SGLang: states to KV")
     group.add_argument("-np", "--parallel", dest="slots", type=int, default=1, metavar="N", help="llama.cpp: slots (1)")
     group.add_argument("-ub", "--ubatch-size", type=int, metavar="N", help="llama.cpp: micro-batch (512)")
-    group.add_argument("--swa-full", action="store_true", help="llama.cpp: windows as large as full layers")
+    group.add_argument(
+        "--swa-full",
+        action="store_true",
+        help="windows as large as full layers (llama.cpp; other engines: no pool for windows)",
+    )
     group.add_argument("--kv-unified", action="store_true", help="llama.cpp: slots share the context")
     group.add_argument(
         "--draft-tokens", type=int, default=0, metavar="N", help="speculated a step; counts draft layers"

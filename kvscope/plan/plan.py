@@ -75,7 +75,8 @@ class Plan:
     @property
     def engine_name(self) -> str:
         """The engine with the release whose rules were used."""
-        return f"{self.engine.NAME} {'.'.join(map(str, self.ask.options.release))}".removesuffix(" 0")
+        release = ".".join(map(str, self.ask.options.release)) or str(self.engine.VERSION)
+        return f"{self.engine.NAME} {release}".removesuffix(" 0")
 
     @property
     def fits(self) -> bool | None:

@@ -1,7 +1,8 @@
 """How an engine keeps the KV of a model: one engine a file, found by its name.
 
-A file has ``NAME`` as people write it, ``VERSION`` and ``SOURCE`` (whose rules they are and where they were read),
-``VERSIONS`` (first release of each other set of rules it knows, newest first) and ``layout(ask) -> Layout``.
+A file has ``NAME`` as people write it, ``VERSION`` (a release or a commit) and ``SOURCE`` (whose rules they are and
+where they were read), ``VERSIONS`` (the sets of rules it tells apart, by a release of each; empty: one set for all) and
+``layout(ask) -> Layout``.
 ``find("vllm@0.20")`` picks the rules of the release that a log was written with.
 """
 
@@ -29,7 +30,9 @@ def find(text: str) -> tuple[ModuleType, tuple[int, ...]]:
     if name not in known:
         raise UsageError(f"--engine {text!r}{nearest(name, known)}; expected one of {', '.join(known)}")
     module = known[name]
-    return module, _release(text, release) if release else _release(text, module.VERSION)
+    if not module.VERSIONS:
+        return module, ()
+    return module, _release(text, release or module.VERSION)
 
 
 def _modules() -> list[ModuleType]:

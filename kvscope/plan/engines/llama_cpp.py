@@ -5,7 +5,7 @@
     states                  = (1 + draft tokens) rows a slot, in 32 bits, convolution past included
 
 Latent attention keeps its row once and no values. Read from ``src/llama-kv-cache-iswa.cpp``,
-``src/llama-memory-recurrent.cpp`` and ``src/llama-context.cpp``.
+``src/llama-memory-recurrent.cpp`` at 02c28f5 and 0054ee8.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kvscope.plan.engines._base import Ask, Layout, Options, Pool, up
 from kvscope.plan.layer import Layer
 
 NAME = "llama.cpp"
-VERSION = "b9000"
-SOURCE = "src/llama-kv-cache-iswa.cpp, src/llama-memory-recurrent.cpp, src/llama-context.cpp"
+VERSION = "02c28f5"
+SOURCE = "src/llama-kv-cache-iswa.cpp, src/llama-memory-recurrent.cpp"
 VERSIONS: tuple[str, ...] = ()
 PAD = 256
 MICRO_BATCH = 512
@@ -31,7 +31,7 @@ AS_GGML = {"int8": "q8_0", "int4": "q4_0"}
 
 def layout(ask: Ask, stage: int = 0) -> Layout:
     """Count the cells of one server."""
-    forms, said = _forms(ask.forms)
+    forms, said = ggml_forms(ask.forms)
     layers = ask.stage(stage)
     slots, batch = ask.options.slots, ask.options.micro_batch or MICRO_BATCH
     cells = up(ask.context, PAD) * (1 if ask.options.unified else slots)
@@ -59,6 +59,12 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
         (*said, _taken(ask)),
         whole,
     )
+
+
+def cells_of(layer: Layer, ask: Ask) -> int:
+    """Cells of one windowed layer over all slots."""
+    cells = up(ask.context, PAD) * (1 if ask.options.unified else ask.options.slots)
+    return _cells(layer, cells, ask.options.micro_batch or MICRO_BATCH, ask.options)
 
 
 def _taken(ask: Ask) -> str:
@@ -89,7 +95,7 @@ def _state(ask: Ask, layer: Layer) -> int:
     return heads * STATE_BYTES
 
 
-def _forms(asked: room.KvForms) -> tuple[room.KvForms, tuple[str, ...]]:
+def ggml_forms(asked: room.KvForms) -> tuple[room.KvForms, tuple[str, ...]]:
     """ggml's own forms; int8 and int4 are read as q8_0 and q4_0, the only ones it has. UsageError for others."""
     said = []
     names = []

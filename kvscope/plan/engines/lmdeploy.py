@@ -2,7 +2,8 @@
 
 A block holds 64 tokens of every layer. ``--quant-policy 8`` and ``4`` store integers with a 16-bit scale and zero
 point for each token, head, key and value. Of the memory that is free after loading, 0.8 goes to the cache
-(``cache_max_entry_count``). Read from ``src/turbomind/models/llama/SequenceManager.cc`` and ``messages.py``.
+(``cache_max_entry_count``). Read from ``lmdeploy/messages.py`` and
+``src/turbomind/kernels/attention/block.h`` of 0.16.0; held against no log.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from kvscope.plan.engines._base import Ask, Layout, up
 from kvscope.plan.engines.none import _fill
 
 NAME = "lmdeploy"
-VERSION = "0.12"
-SOURCE = "src/turbomind/models/llama/SequenceManager.cc, lmdeploy/messages.py"
+VERSION = "0.16.0"
+SOURCE = "lmdeploy/messages.py, src/turbomind/kernels/attention/block.h"
 VERSIONS: tuple[str, ...] = ()
 BLOCK = 64
 SCALE_AND_ZERO_BITS = 32

@@ -23,6 +23,10 @@ RATIO, V4_RATIO = 0.8, 0.1
 STATE_RATIO = 0.9
 SLOTS_A_REQUEST = 3
 """State slots a running request may take while prefixes are cached (``_calculate_mamba_ratio``)."""
+WINDOW_POOL = (
+    "gpt_oss", "llama4_text", "llama4", "mimo_v2_flash", "mimo_v2", "step3p5", "step3p7", "step3p7_text", "gemma4_text",
+)  # fmt: skip
+"""Model types whose windows have a pool of their own (``is_hybrid_swa_model``); windows of others keep every token."""
 V4_PAGE = 256
 RING, SPECULATIVE_RING = 8, 16
 
@@ -33,12 +37,9 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
     if any(layer.kind in ("latent_window", "csa", "hca") for layer in layers):
         return _v4(ask, layers)
     page = ask.options.block_size or 1
-    full = sum(
-        ask.row(one) + ask.index(one)
-        for one in layers
-        if one.kind not in ("window", "chunk", "none", "shared") and not one.state
-    )
-    windows = [one for one in layers if one.kind in ("window", "chunk")]
+    windows = [one for one in layers if one.kind in ("window", "chunk")] if _pooled(ask) else []
+    rows = [one for one in layers if one not in windows and one.kind not in ("none", "shared") and not one.state]
+    full = sum(ask.row(one) + ask.index(one) for one in rows)
     swa = sum(ask.row(one) for one in windows)
     state = sum(ask.state(one) for one in layers)
     ratio = ask.options.swa_ratio if ask.options.swa_ratio is not None else RATIO
@@ -46,7 +47,7 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
     held = full * up(ask.context, page) + sum(
         ask.row(one) * min(up(ask.context, page), up(one.window or 0, page) + page) for one in windows
     )
-    drafts = _draft_cell(ask, stage, full, len([one for one in layers if one.kind in ("full", "mla", "dsa")]))
+    drafts = _draft_cell(ask, stage, full, len(rows))
     return Layout(
         cell,
         state,
@@ -55,6 +56,11 @@ def layout(ask: Ask, stage: int = 0) -> Layout:
         _rules(full, swa, ratio, state, windows),
         _notes(ask, windows, state, ratio),
     )
+
+
+def _pooled(ask: Ask) -> bool:
+    """Whether windows have a pool of their own: for some models, and unless it is turned off."""
+    return ask.model.model_type in WINDOW_POOL and not ask.options.swa_full
 
 
 def _draft_cell(ask: Ask, stage: int, full: float, layers: int) -> float:
@@ -91,6 +97,8 @@ def _rules(full: float, swa: float, ratio: float, state: int, windows: list[Laye
 
 def _notes(ask: Ask, windows: list[Layer], state: int, ratio: float) -> tuple[str, ...]:
     said = []
+    if not windows and any(one.window for one in ask.model.layers):
+        said.append("windows keep every token: SGLang has a window pool for other models, or it is off")
     if windows and ask.options.swa_ratio is None:
         said.append(f"--swa-full-tokens-ratio is not said: {ratio:g}")
     if state and ask.options.prefix_caching is None:

@@ -2,7 +2,8 @@
 
 A request takes ``ceil(context / 32)`` blocks of full layers and ``ceil((window + 32) / 32)`` of windowed ones; states
 take one slot a request. Of the memory that weights leave, 0.9 goes to the cache (``free_gpu_memory_fraction``).
-Read from ``_torch/pyexecutor/resource_manager.py`` and ``llmapi/llm_args.py`` (``KvCacheConfig``).
+Read from ``_torch/pyexecutor/resource_manager.py`` at 001541b and ``llmapi/llm_args.py``
+(``KvCacheConfig``); held against no log.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kvscope.plan.layer import Layer
 from kvscope.plan.model import token_bytes
 
 NAME = "trtllm"
-VERSION = "1.3.0"
+VERSION = "001541b"
 SOURCE = "tensorrt_llm/_torch/pyexecutor/resource_manager.py, tensorrt_llm/llmapi/llm_args.py"
 VERSIONS: tuple[str, ...] = ()
 BLOCK = 32

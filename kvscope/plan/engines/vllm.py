@@ -7,9 +7,11 @@ are made equally large: a smaller page gets more tokens, a state is padded. A re
     window group   ceil(min(window - 1 + tokens in flight, context) / tokens a block) + 1
     state group    1 + draft tokens; 2 + draft tokens where prefix caching aligns states to blocks
 
-What is in flight is a step's token budget, twice that since 0.26, where steps overlap. DeepSeek V4 packs pages of
-several sizes into one block. Read from ``v1/core/kv_cache_planning.py``, ``v1/kv_cache_interface.py`` and
-``platforms/interface.py`` (``_align_hybrid_block_size``) of 0.33.0, ``v1/core/kv_cache_utils.py`` of 0.26.0 and 0.11.0.
+Chunked layers (Llama 4) are full: the hybrid manager is off for them, as with ``--disable-hybrid-kv-cache-manager``
+(here ``--swa-full``). What is in flight is a step's token budget, twice that since 0.26, where steps overlap. DeepSeek
+V4 packs pages of several sizes into one block. Read from ``v1/core/kv_cache_planning.py``,
+``v1/kv_cache_interface.py`` and ``platforms/interface.py`` (``_align_hybrid_block_size``) of 0.33.0,
+``v1/core/kv_cache_utils.py`` of 0.26.0 and 0.11.0.
 """
 
 from __future__ import annotations
@@ -95,8 +97,8 @@ def _spec(ask: Ask, layer: Layer, at: int, layers: int) -> Spec:
     if layer.kind in STATE_KINDS:
         return Spec("state", 0, ask.state(layer, more_columns=ask.options.draft_tokens))
     row = ask.row(layer, _layer_forms(ask, at, layers)) + ask.index(layer)
-    if layer.kind in ("window", "chunk"):
-        return Spec(layer.kind, block, block * row, layer.window or 0)
+    if layer.kind == "window" and not ask.options.swa_full:
+        return Spec("window", block, block * row, layer.window or 0)
     return Spec("full", block, block * row)
 
 
@@ -160,8 +162,6 @@ def _blocks(ask: Ask, spec: Spec) -> int:
     if spec.kind == "window":
         kept = min(spec.window - 1 + in_flight(ask), ask.context)
         return -(-kept // spec.tokens) + 1
-    if spec.kind == "chunk":
-        return -(-min(spec.window + in_flight(ask), ask.context) // spec.tokens)
     return -(-ask.context // spec.tokens)
 
 
@@ -187,7 +187,9 @@ def _fill(pool: int, block: int, blocks: int, context: int) -> Pool:
 
 def _notes(ask: Ask, layers: list[Layer]) -> tuple[str, ...]:
     said = []
-    if any(layer.window for layer in layers):
+    if any(layer.kind == "chunk" for layer in layers):
+        said.append("chunked layers keep every token: vLLM turns its hybrid manager off for them")
+    if any(layer.kind != "chunk" and layer.window for layer in layers) and not ask.options.swa_full:
         if ask.options.batched_tokens is None:
             said.append(f"--max-num-batched-tokens is not said: {default_budget(ask.options.memory_bytes)}")
         held = in_flight(ask)
