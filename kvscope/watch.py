@@ -100,7 +100,8 @@ def fill_pair(store: Store, baseline: Poll, current: Poll, tags: tuple[dict[str,
     earlier = min(0.0, begins - 1.0 - max(sample.t for sample in baseline.samples))
     store.mark(Mark("baseline", baseline.samples[0].t + earlier, tags[0]))
     store.add(sample._replace(t=sample.t + earlier) for sample in baseline.samples)
-    store.mark(Mark("current", begins, tags[1]))
+    # A moment earlier: what the second target says first must not be the last that is known of the first.
+    store.mark(Mark("current", begins - 0.001, tags[1]))
     store.add(current.samples)
 
 

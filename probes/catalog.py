@@ -316,7 +316,13 @@ _METRICS = (
     Metric("host.process_cpu", _G, "ratio", "Cores the engine's process keeps busy (1 is one core)."),
     Metric("host.process_rss", _G, "B", "Resident memory of the engine's process."),
     # Identity and configuration.
-    Metric("engine.info", "info", "", "Always 1; what is running.", ("engine", "version", "model", "device", "dtype")),
+    Metric(
+        "engine.info",
+        "info",
+        "",
+        "Always 1; what is running.",
+        ("engine", "version", "model", "device", "dtype", "beside"),
+    ),
     Metric("engine.config_epoch", _C, "changes", "Times a knob was changed; a segment never crosses a change."),
     Metric("process.start_time", _G, "s", "When the engine's process started, seconds since the epoch."),
 )

@@ -86,8 +86,6 @@ CONCURRENCY: dict[str, Situation] = {
 }
 CAP: dict[str, Situation] = {
     "likely": once(CAPPED),
-    "possible": once(CAPPED.but(shares={"host": 0.15, "linear": 0.2, "gather": 0.6})),
-    "unexplained": once(CAPPED.but(cap=16)),
     "needs_data": once(CAPPED.but(drop=("sched.running",))),
     "silent": once(CAPPED.but(waiting=0)),
     "confirmed": [Stretch("now", CAPPED), Stretch("experiment", UNCAPPED, {"cap": "8"})],

@@ -77,6 +77,10 @@ def _jump(samples: Samples, metric: str) -> Reading | Missing:
     return Reading(max(busy) / sum(busy), 1 / len(busy), "ratio", f"measured: {metric}", BATCHES, len(busy))
 
 
+_BORROWS = {"dynamo"}
+"""Servers whose workers write some of an engine's names and never promised the others."""
+
+
 @procedure(
     "promised_metrics_absent",
     unit="metrics",
@@ -85,7 +89,8 @@ def _jump(samples: Samples, metric: str) -> Reading | Missing:
     help="Metrics that every page of this engine carries and this one does not, under no known name.",
 )
 def promised_metrics_absent(samples: Samples) -> Reading | Missing:
-    engines = {dict(labels).get("engine", "") for labels in samples.store.keys("engine.info")}
+    told = [dict(labels) for labels in samples.store.keys("engine.info")]
+    engines = {one.get("engine", "") for one in told if not _BORROWS & set(one.get("beside", "").split(", "))}
     known = [engine for engine in sorted(engines) if engine in PROMISED]
     if not known:
         return Missing("no engine whose page is known by heart", "a vLLM or SGLang page")

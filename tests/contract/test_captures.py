@@ -78,7 +78,7 @@ def truth_of(folder: Path) -> Truth:
 
 def captures() -> list[Path]:
     roots = [SHIPPED, *([Path(ELSEWHERE)] if ELSEWHERE else [])]
-    return [path.parent for root in roots for path in sorted(root.glob("*/pages.jsonl.gz"))]
+    return [path.parent for root in roots for path in sorted(root.glob("*/client.jsonl.gz"))]
 
 
 @cache

@@ -1,0 +1,124 @@
+"""What is true of a case: what gains when it alone is lifted, beyond what the same run gains by itself.
+
+A lift is held to the figures that its limit could cost; the best of them is its gain. ``true`` needs a gain past the
+floor and past ``WORTH``; between the two a cause is real and small, and it may be named or not. Where nothing gains,
+the case is healthy or at its limit, and every cause named is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORTH = 0.20
+FLOOR = 0.10
+"""The least floor: what a mean over twenty seconds of some tens of requests scatters by."""
+_FIGURES = {
+    "cap": ("tokens_per_s", "e2e_s"),
+    "pool": ("tokens_per_s", "e2e_s", "answered"),
+    "budget": ("tokens_per_s", "e2e_s"),
+    "reuse": ("tokens_per_s", "e2e_s", "ttft_s"),
+    "kv_type": ("tokens_per_s", "e2e_s"),
+    "think": ("tokens_per_s",),
+    "long": ("gap_s", "e2e_s"),
+    "prompt": ("tokens_per_s", "e2e_s", "ttft_s"),
+}
+"""Lift → figures that the limit could cost."""
+SLUGS: dict[str, tuple[str, ...]] = {
+    "cap": ("admission_limited",),
+    "pool": ("kv_capacity_queue", "kv_capacity_preemption", "preempt_thrash_partial_prefill_admission"),
+    "pool/prefix": ("prefix_working_set_exceeds_pool",),
+    "budget": ("token_budget_bound",),
+    "reuse": ("prefix_caching_off",),
+    "kv_type": ("kv_read_path_slower", "fp8_kv_slow_kernel_path"),
+    "think": ("outside_engine_client_or_frontend",),
+    "long": ("prefill_decode_interference",),
+    "prompt": ("prefill_compute_bound",),
+}
+"""Lift → slugs that name it; a pool that loses prefixes has a name of its own."""
+UP = ("tokens_per_s", "answered")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Gains by lift (1 is none), and the lifts that are causes: ``true`` ones and ``small`` ones."""
+
+    gains: dict[str, float]
+    true: tuple[str, ...]
+    small: tuple[str, ...]
+    floor: float
+
+
+def figures(run: Path) -> dict[str, float] | None:
+    """Return what the clients got in one run, after its warm-up; None where the run is not there."""
+    path = run / "client.json"
+    if not path.exists():
+        return None
+    kept: dict[str, Any] = json.loads(path.read_text())
+    warm = float(kept["warm_s"])
+    rows = [row for row in kept["rows"] if row["t"] + (row["e2e"] or 0.0) >= warm]
+    good = [row for row in rows if not row["error"] and row["ttft"] is not None]
+    short = [row for row in good if row["kind"] == "short"] or good
+    seconds = kept["received"][int(warm) :]
+    found = {"tokens_per_s": sum(seconds) / max(1, len(seconds)), "answered": len(good) / max(1, len(rows))}
+    if short:
+        gaps = sorted(row["longest_gap"] for row in short)
+        found |= {
+            "e2e_s": _mean(row["e2e"] for row in short),
+            "ttft_s": _mean(row["ttft"] for row in short),
+            "gap_s": gaps[int(0.9 * (len(gaps) - 1))],
+        }
+    return found
+
+
+def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
+    """Return what is true of a case; None where a run is missing."""
+    about = json.loads((case / "case.json").read_text())
+    base, again = figures(case / "base"), figures(case / "again")
+    if base is None or again is None:
+        return None
+    gains, past = {}, {}
+    for lift in about["lifts"]:
+        lifted = figures(case / lift)
+        if lifted is None:
+            return None
+        name = "pool/prefix" if lift == "pool" and about["load"]["conversations"] else lift
+        best, floor = 1.0, FLOOR
+        for figure in _FIGURES[lift]:
+            gain = min(_gain(figure, base, lifted), _gain(figure, again, lifted))
+            own = abs(_gain(figure, base, again) - 1)
+            if gain > best:
+                best, floor = gain, max(FLOOR, floors.get(figure, 0.0), own)
+        gains[name], past[name] = best, floor
+    true = tuple(name for name, gain in gains.items() if gain >= 1 + max(past[name], WORTH))
+    small = tuple(name for name, gain in gains.items() if gain >= 1 + past[name] and name not in true)
+    return Truth(gains, true, small, max(past.values(), default=FLOOR))
+
+
+def floors_of(cases: Iterable[Path]) -> dict[str, float]:
+    """Return, by figure, the 95th percentile of what two equal runs differ by."""
+    seen: dict[str, list[float]] = {}
+    for case in cases:
+        base, again = figures(case / "base"), figures(case / "again")
+        for figure in set(base or ()) & set(again or ()):
+            seen.setdefault(figure, []).append(abs(_gain(figure, base or {}, again or {}) - 1))
+    return {figure: sorted(values)[int(0.95 * (len(values) - 1))] for figure, values in seen.items()}
+
+
+def _gain(figure: str, before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Return by how much a figure got better, 1 for not at all; 1 where one run has none."""
+    was, now = before.get(figure), after.get(figure)
+    if figure in UP:
+        # A run that got nothing through and then did has gained without bound.
+        return 10.0 if was == 0 and now else min(10.0, (now or 0.0) / was) if was else 1.0
+    if was is None:
+        return 10.0 if now is not None and not before.get("tokens_per_s") else 1.0
+    return min(10.0, was / now) if now else 1.0
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)
