@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from kvscope import kv_types
 from kvscope.errors import SourceError
 from kvscope.sources.source import Description, Poll
 from kvscope.sources.trace import events
@@ -68,6 +69,8 @@ class TraceSource:
         decode |= dict.fromkeys((metric for metric in self._rules.metrics.values() if metric), 0.0)
         decoding = [i for i, piece in enumerate(pieces) if not told or piece.step.phase == DECODE]
         samples = _at(totals, self._wall(self._account.start))
+        if (kept := kv_types.find(self._dtype)) is not None:
+            samples.append(Sample("config.kv_bits", kept.bits(), self._wall(self._account.start)))
         for i, piece in enumerate(pieces):
             if decoding and i == decoding[0]:
                 samples += _at(decode, self._wall(pieces[i - 1].end if i else self._account.start))
