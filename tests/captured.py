@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from kvscope.sources._base import Mark
+
 from kvscope.recording import write_fixture
 from kvscope.sources import open_target
-from kvscope.sources._base import Mark
 from probes.sample import Sample
 
 ROOT = Path(__file__).resolve().parent.parent
