@@ -39,6 +39,9 @@ FULL_STEP = 256
 """Prompt tokens per step from which steps may be full: half of the least budget (512) that engines are run with."""
 HALF_BUDGET = 0.5
 """Mean fill of steps from which their budget holds others back, where the budget is known."""
+SHARED_FULL, SPILL, FLAT = 0.85, 0.1, 0.8
+"""A pool that slots share is full from here on (the next prompt does not fit); prompts not yet stored are told as held;
+share of the moments with several slots busy in which it must be full where nobody says that it is shared."""
 WAITS = 0.5
 COUNTED = {
     "pool": "sched.kv_bound_steps",
@@ -126,12 +129,15 @@ def _prefilling_steps(cut: Intervals, steps: Sequence[float]) -> Sequence[float]
 def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
     waiting, deferred = waiting_of(cut), cut.gauge("sched.deferred")
     weights, busy = cut.weights(), busy_shares(cut, running)
+    shared = _shared_pool(cut, running)
     seconds = dict.fromkeys(PARTS, 0.0)
     for chunk in _chunks(cut):
-        blocked = open_s = idle = put_off = 0.0
-        held = []
+        blocked = open_s = idle = put_off = starved = 0.0
+        held, told_full = [], _grew(cut, "events.kv_full", chunk) > 0
         for k in chunk:
-            if waiting[k] < WAITS:
+            if waiting[k] < WAITS and running[k] > 0 and (told_full or (shared and shared[k] >= SHARED_FULL)):
+                starved += weights[k]
+            elif waiting[k] < WAITS:
                 open_s += weights[k] * busy[k]
                 idle += weights[k] * (1 - busy[k])
             elif deferred is not None and deferred[k] >= waiting[k]:
@@ -142,11 +148,38 @@ def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
         turned_away = _turned_away(cut, chunk)
         for part, share in _reasons(cut, running, chunk, held).items() if held else ():
             seconds[part] += (1 - turned_away) * share * blocked
-        seconds["rejected"] += turned_away * (blocked + open_s + put_off)
+        seconds["rejected"] += turned_away * (blocked + open_s + put_off + starved)
+        seconds["pool"] += (1 - turned_away) * starved
         seconds["deferred"] += (1 - turned_away) * put_off
         seconds["demand"] += (1 - turned_away) * open_s
         seconds["idle"] += idle
     return seconds
+
+
+def _shared_pool(cut: Intervals, running: Sequence[float]) -> list[float] | None:
+    """Return how full the one pool is that llama.cpp's slots share (``--kv-unified``); None where each has its own.
+
+    ``/slots`` tells every slot the size of the whole pool, so their sum is slots times too large. Where nobody says
+    which it is: slots that share one never hold more than its size together, and several that stay near it do not by
+    chance. Such a slot needs no queue to be starved: when the pool is full its decode fails, and the request in error.
+    """
+    slots, used = cut.window.setting("sched.max_running"), cut.gauge("kv.used_tokens")
+    sizes, said = cut.window.setting("kv.capacity_tokens"), cut.window.setting("config.kv_unified")
+    if _engine(cut) != "llama.cpp" or used is None or isinstance(slots, Missing) or isinstance(sizes, Missing):
+        return None
+    if slots < 2 or sizes <= 0 or (not isinstance(said, Missing) and said < 1):
+        return None
+    full = [held / (sizes / slots) for held in used]
+    if isinstance(said, Missing):
+        several = [share for share, n in zip(full, running, strict=True) if n >= 2]
+        near = sum(share >= SHARED_FULL for share in several)
+        if not several or max(several) > 1 + SPILL or near < FLAT * len(several):
+            return None
+    return full
+
+
+def _engine(cut: Intervals) -> str:
+    return next((dict(labels).get("engine", "") for labels in cut.window.keys("engine.info")), "")
 
 
 def busy_shares(cut: Intervals, running: Sequence[float]) -> list[float]:
@@ -195,16 +228,15 @@ def _turned_away(cut: Intervals, chunk: range) -> float:
 
 def _reasons(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> dict[str, float]:
     """Share out the time in which requests were held back: one reason a chunk, but for prompts of mixed length."""
-    engine = next((dict(labels).get("engine", "") for labels in cut.window.keys("engine.info")), "")
-    if engine in _ONE_REASON:
-        return {_ONE_REASON[engine]: 1.0}
+    if _engine(cut) in _ONE_REASON:
+        return {_ONE_REASON[_engine(cut)]: 1.0}
     pool = _pool(cut, running, chunk)
     return {"pool": pool, _other(cut, running, chunk, held): 1 - pool}
 
 
 def _pool(cut: Intervals, running: Sequence[float], chunk: range) -> float:
     """Return the share of those waiting that the pool has no room for."""
-    if _grew(cut, "sched.preemptions", chunk):
+    if _grew(cut, "sched.preemptions", chunk) or _grew(cut, "events.kv_full", chunk):
         return 1.0
     around = range(max(0, chunk.start - 1), min(len(cut.times), chunk.stop + 1))
     usage = cut.gauge("kv.usage_ratio") or _booked(cut)

@@ -179,3 +179,38 @@ def test_what_the_next_segment_begins_with_is_no_setting_of_the_one_before() -> 
         store.add([Sample("kv.capacity_tokens", capacity, start, ())])
     assert Samples(store, Segment("before", 1000.0, 1020.0)).setting("kv.capacity_tokens") == 4096.0
     assert Samples(store, Segment("after", 1020.0, 1040.0)).setting("kv.capacity_tokens") == 8192.0
+
+
+def slots(used: float, size: float, running: float = 8.0) -> list[Sample]:
+    """Eight slots of llama.cpp, each told as large as ``size``, holding ``used`` tokens together; nobody waits."""
+    said = {"sched.running": running, "sched.waiting": 0.0, "kv.used_tokens": used}
+    found = [Sample(metric, value, 1000.0 + t, ()) for t in range(30) for metric, value in said.items()]
+    found += [Sample("sched.max_running", 8.0, 1000.0, ()), Sample("kv.capacity_tokens", 8 * size, 1000.0, ())]
+    return [*found, Sample("engine.info", 1.0, 1000.0, (("engine", "llama.cpp"),))]
+
+
+@pytest.mark.parametrize(
+    ("used", "unified", "limit"),
+    [
+        (2000.0, None, "pool"),
+        (2000.0, 0.0, "demand"),
+        (900.0, 1.0, "demand"),
+        (2000.0, 1.0, "pool"),
+        (9000.0, None, "demand"),
+    ],
+)
+def test_slots_that_share_a_full_pool_are_starved_though_nobody_waits(
+    used: float, unified: float | None, limit: str
+) -> None:
+    store = Store()
+    store.add(slots(used, 2048.0))
+    if unified is not None:
+        store.add([Sample("config.kv_unified", unified, 1000.0, ())])
+    assert account(store, Segment("all", 1000.0, 1030.0)).limit.name == limit
+
+
+def test_an_engine_that_says_its_pool_is_full_is_limited_by_it() -> None:
+    store = Store()
+    store.add(gauges(running=4.0, waiting=0.0))
+    store.add([Sample("events.kv_full", float(t), 1000.0 + t, ()) for t in range(30)])
+    assert account(store, Segment("all", 1000.0, 1030.0)).limit.name == "pool"
