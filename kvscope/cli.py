@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
@@ -26,8 +27,9 @@ page, a saved scrape series ({t, text} a line), a recording (.db, .jsonl), a fli
 trace, a benchmark's result, figures (kvscope figures new), a Prometheus answer, a CSV; .gz too. A folder, a pattern or
 a list of files is one target; - is what is piped in.
 
-exit codes: 0 nothing at or above --fail-on · 1 a finding at or above it · 2 usage, configuration or playbook
-            3 target unreachable or not an engine · 4 not enough data · 70 a fault of kvscope · 130 interrupted
+exit codes: 0 nothing at or above --fail-on · 1 a finding at or above it (distress that no rule explains is likely)
+            2 usage, configuration or playbook · 3 engine down or unreachable, or none · 4 no rule could be judged
+            70 a fault of kvscope · 130 interrupted
 Without a command: pick among the engines found on this machine, or start the demo.
 """
 
@@ -103,26 +105,43 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         prog="kvscope", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"kvscope {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS)
+    groups: dict[str, list[str]] = {}
     for name in names:
         module = _module(name)
         summary, _, rest = (module.__doc__ or "").partition("\n\n")
+        groups.setdefault(module.GROUP, []).append(f"  {name:<11} {textwrap.shorten(summary, 100, placeholder=' …')}")
         sub = subparsers.add_parser(
-            name, help=summary, description=f"{summary}\n\n{rest}", formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            description=f"{summary}\n\n{rest}",
+            epilog=_examples(module),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if len(names) == 1:
             module.configure(sub)
+    parser.usage = "kvscope [-h] [--version] COMMAND …" if len(names) > 1 else None
+    told = [line for group, lines in groups.items() for line in (f"{group}:", *lines, "")]
+    parser.description = "\n".join([DESCRIPTION, "", *told]).rstrip()
     return parser
+
+
+def _examples(module: ModuleType) -> str:
+    lines = getattr(module, "EXAMPLES", ())
+    return "examples:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
 
 
 def _pick() -> int:
     """The engines found on this machine and the demo, by number; without a terminal only list them."""
     from kvscope.sources.discover import discover
+    from kvscope.watch import told_of
 
     found = discover()
     print("kvscope: why did the service not get faster when the KV cache shrank?\n")
+    vital = told_of(engine.target for engine in found if engine.alive)
     for number, engine in enumerate(found, 1):
         print(f"  {number}  {engine.target:<24} {engine.says}")
+        if engine.target in vital:
+            print(f"     {vital[engine.target]}")
     print("  d  demo                     a real engine, compressed before your eyes (no GPU needed)")
     print("  q  quit\n\nkvscope --help lists the commands.")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

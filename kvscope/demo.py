@@ -9,6 +9,7 @@ from kvscope.finding import Diagnosis
 from kvscope.order import Apply, Order, ResetKnobs, SetKnob, ToggleFault
 from kvscope.session import Session
 from kvscope.session.lab import Controller
+from kvscope.state import State
 from kvscope.view import View
 
 
@@ -55,10 +56,12 @@ class Demo:
 
 
 def _uncompared(view: View) -> View:
-    """The view without a baseline."""
+    """The view without a baseline, and without findings: before anything was changed none of them is the story."""
     whole = view.token_time
     return replace(
         view,
+        diagnosis=replace(view.diagnosis, findings=()) if view.diagnosis else None,
+        state=State("reading", "The story begins: nothing was changed yet"),
         headlines=tuple(replace(one, baseline=None, change=None, sure=False) for one in view.headlines),
         accounting=tuple(replace(part, baseline=None) for part in view.accounting),
         token_time=replace(whole, baseline=None, change=None, sure=False) if whole is not None else None,

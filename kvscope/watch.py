@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
     from kvscope.finding import Diagnosis, Verdict
     from kvscope.playbook import Playbook
+    from kvscope.signals.reading import Missing, Reading
     from kvscope.sources.source import Mark, Poll, Source
-    from kvscope.store import Store
+    from kvscope.store import Segment, Store
     from probes.sample import Sample
 
 
@@ -153,3 +154,41 @@ def exit_code(found: Diagnosis, fail_on: Verdict) -> int:
     if found.down:
         return EXIT_SOURCE
     return EXIT_OK if judged else EXIT_NO_DATA
+
+
+_BRIEF_S = 0.4
+_BRIEF_POLLS = 3
+
+
+def told_of(targets: Iterable[str]) -> dict[str, str]:
+    """Return target → its load, tokens and pool in a line, after a glance of a second at all of them together."""
+    from contextlib import closing, suppress
+
+    from kvscope.errors import KvscopeError
+    from kvscope.sources import open_target
+    from kvscope.store import Store
+    from kvscope.vitals import vitals
+
+    sources = {}
+    for target in targets:
+        with suppress(KvscopeError):
+            sources[target] = (open_target(target), Store())
+    for _ in range(_BRIEF_POLLS):
+        for source, store in sources.values():
+            with suppress(KvscopeError):
+                store.add(source.poll().samples)
+        time.sleep(_BRIEF_S if sources else 0.0)
+    found: dict[str, str] = {}
+    for target, (source, store) in sources.items():
+        with closing(source):
+            segment = store.segments[-1] if store.segments else None
+            lines = vitals(partial(_read, store, segment)) if segment else ()
+        if lines:
+            found[target] = " · ".join(line.text for line in lines if line.name in ("load", "tokens", "kv"))
+    return found
+
+
+def _read(store: Store, segment: Segment, name: str) -> Reading | Missing:
+    from kvscope import signals
+
+    return signals.compute(name, store, segment)

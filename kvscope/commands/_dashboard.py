@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kvscope.tui.poller import Watched
 
 
-def show(source: Source, settings: Settings) -> int:
+def show(source: Source, settings: Settings, options: argparse.Namespace) -> int:
     """Run the dashboard until it is quit. A built-in engine this user may control gets its control door.
 
     The shipped playbooks are read after the first frame; mistakes in the user's own are told before it.
@@ -22,11 +22,22 @@ def show(source: Source, settings: Settings) -> int:
     import gc
 
     gc.disable()  # Nothing made while starting is garbage; the dashboard turns it on again.
+    from kvscope.commands._facts import facts_of
     from kvscope.session import Session
+    from kvscope.slo import parse
     from kvscope.watch import Shelf, load_playbooks
 
     playbooks = load_playbooks(settings) if settings.playbooks else Shelf(settings)
-    draw(Session(source, playbooks, controller=_controller(source)), settings)
+    draw(
+        Session(
+            source,
+            playbooks,
+            controller=_controller(source),
+            slo=parse(settings.slo),
+            facts=lambda store: facts_of(options, source.describe(), store),
+        ),
+        settings,
+    )
     return 0
 
 

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvscope.result.result import Result
 
+GROUP = "plan and measure"
+EXAMPLES = ("kvscope bench load http://localhost:8000 --clients 1,4,16 -o before.json",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """One subcommand a benchmark."""

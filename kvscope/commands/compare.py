@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from kvscope.result.gate import Passage
     from kvscope.result.side import Side
 
+GROUP = "compare and verify"
+EXAMPLES = ("kvscope compare before.db after.db",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Both sides, and how much difference counts."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+GROUP = "set up"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """No options."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 
 FORMATS = ("text", "json")
+GROUP = "watch an engine"
+EXAMPLES = ("kvscope coverage http://localhost:8000",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

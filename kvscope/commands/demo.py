@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from kvscope.finding import Diagnosis
     from kvscope.sources.builtin import BuiltinEngine
 
+GROUP = "watch an engine"
+EXAMPLES = ("kvscope demo --headless --format json",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """--headless, format, length."""

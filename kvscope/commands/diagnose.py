@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from kvscope.finding import Diagnosis
     from kvscope.store import Store
 
+GROUP = "watch an engine"
+EXAMPLES = (
+    "kvscope diagnose http://localhost:8000 --duration 30",
+    "kvscope diagnose after.db --baseline before.db --format json",
+    "kvscope diagnose trace.json.gz --config config.json --gpu H200",
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, what to compare it with, how to print it."""

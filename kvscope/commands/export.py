@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvscope.sources.source import Source
 
+GROUP = "rules and monitoring"
+EXAMPLES = ("kvscope export http://localhost:8000 --serve",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, and where to serve it."""

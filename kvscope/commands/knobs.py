@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+GROUP = "the built-in engine"
+EXAMPLES = ("kvscope knobs 4711 kernels=block",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """PID, changes, a name for the segment they start."""

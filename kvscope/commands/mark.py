@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import argparse
 
+GROUP = "watch an engine"
+EXAMPLES = ("kvscope mark after",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The segment's name, and what is known of it."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 
+GROUP = "set up"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Whether tools may change anything."""

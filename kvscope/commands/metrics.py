@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import argparse
 
+GROUP = "rules and monitoring"
+EXAMPLES = ("kvscope metrics http://localhost:8000",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET is optional."""

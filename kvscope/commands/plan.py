@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kvscope.plan.plan import Plan
     from kvscope.plan.target import Reported, Target
 
+GROUP = "plan and measure"
+EXAMPLES = ("kvscope plan --config config.json --context 128K --users 64 --kv-dtype fp8",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The model, the engine, the requests, the memory."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kvscope.playbook_schema import Playbook
 
 ACTIONS = ("list", "show", "check", "test", "explain", "new", "schema", "export")
+GROUP = "rules and monitoring"
+EXAMPLES = ("kvscope playbooks explain admission-capped",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

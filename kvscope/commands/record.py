@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from kvscope.sources.source import Description
 
+GROUP = "watch an engine"
+EXAMPLES = ("kvscope record http://localhost:8000 -o before.db",)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, the file, and how long."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 
 SHIPPED = "shipped"
+GROUP = "the built-in engine"
+EXAMPLES = ("kvscope serve --fault slow_selection",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 
+GROUP = "plan and measure"
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options of the benchmark."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SECONDS, STEPS = 10.0, 200
 FORMATS = ("text", "json")
+GROUP = "compare and verify"
+EXAMPLES = ("kvscope verify after.db --before before --after after",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

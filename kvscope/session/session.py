@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kvscope.recording import Recorder
 
 DIAGNOSE_EVERY_S = 5.0
+FACTS_EVERY_S = 60.0
 _PART_OF_A_CORE = 0.01
 """Share of time that diagnoses may take: an expensive one comes less often."""
 _LONG_AGO_S = 86_400.0
@@ -62,6 +63,7 @@ class Session:
         self._comparison = Comparison(self.store, clock)
         self._trials = Trials(self.store)
         self._slo, self._facts = slo, facts or (lambda _: NO_FACTS)
+        self._known, self._next_facts = NO_FACTS, 0.0
         self._reader = Reader(self.store, playbooks, self.lab, slo=slo)
         self._screen, self._only = screens.OVERVIEW, ""
         self._diagnosis: Diagnosis | None = None
@@ -125,8 +127,10 @@ class Session:
         current, baseline = self._comparison.current, self._comparison.baseline
         names = (baseline.name if baseline else None, current.name if current else None)
         try:
-            facts = self._facts(self.store)
-            found = diagnose(self.store, self.playbooks, self.source.describe(), *names, facts=facts)
+            if self._clock() >= self._next_facts:
+                # What is known of a model or a device may come late, and does not change every second.
+                self._known, self._next_facts = self._facts(self.store), self._clock() + FACTS_EVERY_S
+            found = diagnose(self.store, self.playbooks, self.source.describe(), *names, facts=self._known)
             found = complete(found, self.store, self._slo)
         except NotEnoughData:
             found = Diagnosis({}, (), ())

@@ -40,7 +40,7 @@ class Ordering(App[None]):
         if isinstance(asked, SetKnob):
 
             def entered(value: str | None) -> None:
-                if value is not None and value != asked.value:
+                if value and value != asked.value:
                     self.order(SetKnob(asked.knob, value))
 
             self.push_screen(EditScreen(asked.knob, asked.value, "x2 or +50% or -1 is a step, "), entered)

@@ -16,6 +16,7 @@ from kvscope.screens import Cell
 from kvscope.signals.reading import Missing
 from kvscope.tui.palette import BRIGHT, DIM, NOTE, RAISED, TEXT, paint
 from kvscope.tui.panels.panel import Panel
+from kvscope.tui.screens.dialogs import EditScreen
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.time_axis import notice
 from kvscope.view import Table, View
@@ -131,6 +132,8 @@ class Cells(Canvas):
         super().__init__()
         self.table = Table()
         self.sort, self.down, self.cursor, self.top = -1, True, 0, 0
+        self.only = ""
+        """Rows without this text in any cell are left out."""
         self._head = 0
         self.columns = Columns()
 
@@ -150,11 +153,16 @@ class Cells(Canvas):
         rows = self.table.rows
         if isinstance(rows, Missing):
             return []
+        shown = [index for index, row in enumerate(rows) if self._admits(row)]
         if not 0 <= self.sort < len(self.table.columns):
-            return list(range(len(rows)))
-        known = [index for index, row in enumerate(rows) if row[self.sort] is not None]
+            return shown
+        known = [index for index in shown if rows[index][self.sort] is not None]
         known.sort(key=lambda index: _key(rows[index][self.sort]), reverse=self.down)
-        return [*known, *(index for index, row in enumerate(rows) if row[self.sort] is None)]
+        return [*known, *(index for index in shown if rows[index][self.sort] is None)]
+
+    def _admits(self, row: tuple[Cell, ...]) -> bool:
+        text = " ".join(self.columns.written(index, value) for index, value in enumerate(row)) if self.only else ""
+        return self.only.lower() in text.lower()
 
     @property
     def chosen(self) -> tuple[str, tuple[Cell, ...]] | None:
@@ -239,8 +247,9 @@ class TablePanel(Panel, can_focus=True):
         Binding("less_than_sign", "sort(-1)", "Sort by the column before", show=False),
         Binding("greater_than_sign", "sort(1)", "Sort by the next column", show=False),
         Binding("tilde", "turn", "Turn the order round", show=False),
-        Binding("home", "move(-9999)", "First", show=False),
-        Binding("end", "move(9999)", "Last", show=False),
+        Binding("home,g", "move(-9999)", "First", show=False),
+        Binding("end,G", "move(9999)", "Last", show=False),
+        Binding("slash", "filter", "Only rows with", show=False),
         Binding("enter", "choose", "Open", show=False),
     ]
 
@@ -284,6 +293,18 @@ class TablePanel(Panel, can_focus=True):
         cells = self.query_one(Cells)
         cells.sort = (max(cells.sort, -1 if columns > 0 else 0) + columns) % max(len(cells.table.columns), 1)
         cells.redraw()
+
+    def action_filter(self) -> None:
+        """Only the rows in which a typed text stands; none typed: all."""
+        cells = self.query_one(Cells)
+
+        def typed(text: str | None) -> None:
+            if text is not None:
+                cells.only = text
+                self.border_subtitle = f"/{text}" if text else ""
+                cells.redraw()
+
+        self.app.push_screen(EditScreen("only rows with", cells.only, "nothing shows all, "), typed)
 
     def action_turn(self) -> None:
         """Smallest first instead of largest, or back."""

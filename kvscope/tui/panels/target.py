@@ -15,6 +15,8 @@ from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.view import View
 
 _STALE_S = 5.0
+SAVED = ("recording", "series", "log", "trace", "figures")
+"""Kinds of source that were saved: playing one is no watching of an engine."""
 
 
 class TargetLine(Canvas):
@@ -86,12 +88,12 @@ def state_of(view: View) -> tuple[str, str]:
     if view.paused:
         return ("‖ in the past" if view.past else "‖ paused"), NOTE
     if view.ended:
-        return ("■ end of recording" if view.kind in ("recording", "series") else "■ ended"), NOTE
+        return ("■ end of recording" if view.kind in SAVED else "■ ended"), NOTE
     if not view.alive:
         return "✗ not answering", BAD
     if view.stale_s > _STALE_S:
         return f"○ silent {duration(view.stale_s)}", NOTE
-    return "● live", GOOD
+    return ("▶ replay", NOTE) if view.kind in SAVED else ("● live", GOOD)
 
 
 def _engine(name: str) -> str:

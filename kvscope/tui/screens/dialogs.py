@@ -101,7 +101,7 @@ class EditScreen(Dimmed[str | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter."""
-        self.dismiss(event.value.strip() or None)
+        self.dismiss(event.value.strip())
 
     def action_leave(self) -> None:
         """Nothing changes."""

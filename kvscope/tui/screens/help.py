@@ -34,6 +34,8 @@ _MOVES = (
     ("t", "of a finding: its next chart"),
     ("↑ ↓", "in the layer map: choose a layer"),
     ("< > ~", "in a table: sort by another column, turn the order round"),
+    ("/", "in a table: only rows with a text"),
+    ("g G", "first, last row or finding"),
     ("esc", "back"),
 )
 
