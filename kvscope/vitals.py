@@ -128,7 +128,7 @@ def _latency(reader: _Reader, name: str, promise: float | None) -> Vital | None:
         if found is not None:
             missed = promise is not None and at == "p95" and found.value > promise
             parts.append((f"{at} {seconds(found)}", "bad" if missed else ""))
-    if parts and promise is not None:
+    if promise is not None:
         p95 = reader.value(f"{name}_p95_s")
         verdict = "not to be told" if p95 is None else "held" if p95 <= promise else "missed"
         parts.append((f"promised p95 {quantity(promise, 's')}: {verdict}", "bad" if verdict == "missed" else ""))

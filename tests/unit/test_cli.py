@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -190,3 +192,35 @@ def test_a_baseline_recorded_later_is_compared_all_the_same(capsys: pytest.Captu
         assert segments["baseline"]["end_s"] <= segments["current"]["start_s"]
         assert segments["current"]["signals"]
         assert segments["baseline"]["signals"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command_and_its_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    told = capsys.readouterr().out
+    assert all(name in told for name in command_names())
+    assert "fail-on" in told
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=told, text=True, check=True)
+
+
+def test_help_groups_the_commands_and_each_shows_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["--help"], ["attach", "--help"]):
+        with pytest.raises(SystemExit):
+            run(argv)
+    told = capsys.readouterr().out
+    assert "watch an engine:" in told
+    assert all(f"  {name} " in told for name in command_names())
+    assert "kvscope attach localhost:8000 --wait" in told
+
+
+def test_attach_waits_for_an_engine_only_as_long_as_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["attach", "http://127.0.0.1:9", "--wait", "0.05"]) == 3
+    assert "127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_a_promise_is_judged_or_said_not_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["diagnose", HEALTHY, "--slo", "ttft=1s"]) == 0
+    assert "promised p95 1.00 s: not to be told" in capsys.readouterr().out
+    assert run(["diagnose", HEALTHY, "--slo", "tftt=1s"]) == 2
+    assert "did you mean 'ttft'" in capsys.readouterr().err
