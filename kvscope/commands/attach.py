@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvscope.sources._base import Source
+    from kvscope.sources.source import Source
 
 EXAMPLES = (
     "kvscope attach http://localhost:8000 --slo ttft=1s,tpot=50ms",

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._told import with_told
     from kvscope.errors import UsageError
     from kvscope.sources import open_target
-    from kvscope.sources._scrape import is_url
+    from kvscope.sources.scrape import is_url
 
     if options.speed < 0:
         raise UsageError(f"--speed is {options.speed:g}, expected 0 or more")
