@@ -28,7 +28,7 @@ DECIDES = re.compile(
 """Keys that can change what a layer keeps."""
 HARMLESS = re.compile(
     r"vision|audio|image|video|rope|dropout|_bias$|init|norm|kv_cache_scheme|kv_transfer|head_dim_scale|q_lora_rank|"
-    r"window_attn_skip|mup|freeze|moe|lm_head|hidden_act|proj|_dt_|chunk_size|mlp_|_rms|use_mamba"
+    r"window_attn_skip|mup|freeze|moe|lm_head|hidden_act|proj|_dt_|chunk_size|mlp_|_rms|use_mamba|multiplier|_(alpha|beta)(_factor)?$"
 )
 OF_ALL = ("num_attention_heads", "num_key_value_heads", "head_dim")
 """Keys every family knows, though one whose layers are all recurrent may not read them."""

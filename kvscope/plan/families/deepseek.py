@@ -15,7 +15,7 @@ MODEL_TYPES = (
     "glm_moe_dsa", "longcat_flash", "youtu", "plm", "pangu_ultra_moe", "axk1", "hy_v4", "mistral_large4",
 )  # fmt: skip
 WORDS = ("full_attention", "indexed_attention", "attention", "deepseek_sparse_attention")
-MEANS_NOTHING = ("index_share_for_mtp_iteration", "indexer_rope_interleave", "index_topk_pattern")
+MEANS_NOTHING = ("mla_scale_kv_lora", "mla_scale_q_lora", "index_share_for_mtp_iteration", "indexer_rope_interleave")
 PER_LAYER = {"longcat_flash": 2}
 """Attention modules a layer has, where it is more than one."""
 

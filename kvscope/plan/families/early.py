@@ -1,4 +1,4 @@
-"""Older decoders that say their KV heads in words of their own: Falcon, GPT BigCode, ChatGLM, DBRX, OpenELM, Step 3."""
+"""Decoders that say their KV heads in words of their own: Falcon, BigCode, ChatGLM, DBRX, MPT, OpenELM, Step 3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from kvscope.plan.config import ModelConfig
 from kvscope.plan.families import _attention
 from kvscope.plan.layer import Layer
 
-MODEL_TYPES = ("falcon", "RefinedWeb", "RefinedWebModel", "gpt_bigcode", "chatglm", "dbrx", "openelm", "step3_text")
+MODEL_TYPES = (
+    "falcon",
+    "RefinedWeb",
+    "RefinedWebModel",
+    "gpt_bigcode",
+    "chatglm",
+    "dbrx",
+    "mpt",
+    "openelm",
+    "step3_text",
+)
 
 
 def layers(config: ModelConfig) -> list[Layer]:
@@ -25,6 +35,10 @@ def layers(config: ModelConfig) -> list[Layer]:
 def _kept(config: ModelConfig, heads: int) -> int:
     if config.model_type == "dbrx":
         return config.part("attn_config").whole("kv_n_heads")
+    if config.model_type == "mpt":
+        part = config.part("attn_config") if config.has("attn_config") else None
+        kept = part.maybe("kv_n_heads") if part else None
+        return kept or (1 if part and part.get("attn_type") == "multiquery_attention" else heads)
     if config.model_type == "step3_text":
         return config.whole("num_attention_groups")
     if config.model_type == "chatglm":

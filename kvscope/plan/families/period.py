@@ -15,6 +15,8 @@ MODEL_TYPES = {
 }  # fmt: skip
 """Every n-th layer is full where the config gives no list."""
 PERIOD_KEYS = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "layer_switch")
+MEANS_NOTHING = ("sliding_window_size",)
+"""The window again (Gemma 2)."""
 LETTERS = {"L": "window", "G": "full"}
 
 

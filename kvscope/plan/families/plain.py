@@ -11,7 +11,7 @@ MODEL_TYPES = (
     "dots1", "ernie4_5", "ernie4_5_moe", "exaone", "flex_olmo", "gemma", "glm", "glm4", "glm4_moe", "glm4v_moe_text",
     "glm4v_text", "gpt2", "gpt_neox", "gptj", "granite", "granitemoe", "granitemoeshared", "helium",
     "hy_v3", "internlm", "internlm2", "internlm3", "jais2", "llama", "mimo", "minicpm", "minimax_m2",
-    "mpt", "nemotron", "olmo", "olmo2", "olmoe", "opt", "orion", "persimmon", "phi", "qwen", "seed_oss", "smollm3",
+    "nemotron", "olmo", "olmo2", "olmoe", "opt", "orion", "persimmon", "phi", "qwen", "seed_oss", "smollm3",
     "stablelm", "vaultgemma", "xverse", "yi",
 )  # fmt: skip
 

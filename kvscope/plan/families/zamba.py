@@ -9,7 +9,7 @@ from kvscope.plan.layer import AUTO, Layer
 MODEL_TYPES = ("zamba2",)
 MEANS_NOTHING = (
     "mamba_headdim", "attention_head_dim", "kv_channels", "use_shared_attention_adapter", "attention_hidden_size",
-    "use_shared_mlp_adapter", "hybrid_layer_ids", "mamba_expand",
+    "use_shared_mlp_adapter", "hybrid_layer_ids", "lora_rank", "mamba_expand",
 )  # fmt: skip
 
 

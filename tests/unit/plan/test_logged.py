@@ -37,6 +37,17 @@ def test_the_count_is_within_two_per_cent_of_the_log(entry: dict[str, Any], caps
     assert counted(entry, capsys) == pytest.approx(entry["real"], rel=WITHIN)
 
 
+POOLS = [entry for entry in LOGGED if "pool" in entry]
+
+
+@pytest.mark.parametrize("entry", POOLS, ids=[entry["id"] for entry in POOLS])
+def test_as_many_requests_fit_as_the_engine_said(entry: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["plan", str(CONFIGS / entry["config"]), "--context", str(entry["context"]), "--memory", entry["pool"]]
+    assert run([*argv, *entry["options"].split(), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["per_gpu"]["max_concurrency"] == pytest.approx(entry["fits"], abs=0.01)
+
+
 def test_rules_of_the_wrong_release_are_told_apart_by_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     """Windows of the newest vLLM reserve two steps: the figure of an older log is missed, and the note says why."""
     entry = next(entry for entry in LOGGED if entry["id"] == "gemma-4-26b-vllm-fp8")

@@ -170,12 +170,33 @@ def test_a_recurrent_state_does_not_grow() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("gemma-2-9b", {"sliding_window_size": 4096, "cache_implementation": "hybrid", "query_pre_attn_scalar": 256}),
+        ("falcon-h1-7b", {"ssm_multipliers": [1.0], "ssm_in_multiplier": 1.0, "mamba_rms_norm": True}),
+        ("minimax-m1", {"linear_attn_alpha_factor": 1, "layernorm_linear_attention_beta": 3.5, "postnorm": True}),
+        ("longcat-flash", {"mla_scale_kv_lora": True, "attention_method": "MLA"}),
+        ("jamba-v0.1", {"mamba_inner_layernorms": True, "use_mamba_kernels": True, "mamba_dt_rank": 256}),
+        ("hunyuan-large", {"use_mla": False, "kv_lora_rank": 512, "v_head_dim": 64, "qk_rope_head_dim": 64}),
+        ("command-r7b", {"layer_switch": 4, "order_of_interleaved_layers": "local_attn_first"}),
+        ("llama-3.1-8b", {"pretraining_tp": 1, "mlp_bias": False, "rope_scaling": {"factor": 8.0}}),
+    ],
+)
+def test_keys_that_decide_nothing_change_nothing(name: str, more: dict[str, Any]) -> None:
+    values = json.loads((CONFIGS / f"{name}.json").read_text())
+    assert geometry({**values, **more}).layers == geometry(values).layers
+
+
+@pytest.mark.parametrize(
     ("values", "says"),
     [
         ({}, "no model_type"),
         ({"model_type": "llama"}, "'llama' without num_hidden_layers"),
         ({"model_type": "llamma", "num_hidden_layers": 2}, "did you mean 'llama'"),
         ({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4}, "without hidden_size"),
+        ({**ARTICLE, "model_type": "hunyuan", "use_mla": True}, "latent attention of this family"),
+        ({**ARTICLE, "num_kv_head": 8}, "num_kv_head is 8"),
+        ({**ARTICLE, "attention_window": 8}, "attention_window is 8"),
         ({**ARTICLE, "sliding_windo": 512}, "sliding_windo is 512"),
         ({**ARTICLE, "use_sliding_window": True}, "use_sliding_window is True"),
         ({**ARTICLE, "num_key_value_heads": "8"}, "expected a positive whole number"),
