@@ -22,7 +22,7 @@ def add_told(parser: argparse.ArgumentParser) -> None:
         metavar="LOG",
         action="append",
         default=[],
-        help="a server log of the same run, read beside TARGET",
+        help="a server log or KV events of the same run, read beside TARGET",
     )
     parser.add_argument(
         "--set",
@@ -78,7 +78,9 @@ def with_told(target: Source, options: argparse.Namespace) -> Source:
     from pathlib import Path
 
     from kvscope.errors import UsageError
+    from kvscope.sources._find import kind_of_file
     from kvscope.sources.beside import beside
+    from kvscope.sources.kv_events import EventsSource, WithEvents
     from kvscope.sources.logs.source import LogSource
     from kvscope.sources.settings import Settings, load_model, of_model, of_person
 
@@ -95,5 +97,8 @@ def with_told(target: Source, options: argparse.Namespace) -> Source:
     for path in options.beside:
         if not Path(path).is_file():
             raise UsageError(f"--with {path}: no such file; expected a server log")
+        if kind_of_file(Path(path)) == "events":
+            target = WithEvents(target, EventsSource(Path(path), alone=False))
+            continue
         logs.append(LogSource(Path(path), follow=about.kind not in ("series", "recording", "log", "trace")))
     return beside(target, logs, settings)

@@ -64,6 +64,10 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
         from kvscope.sources.piped import open_piped
 
         return open_piped()
+    if text.startswith("events+"):
+        from kvscope.sources.kv_events import LiveEvents
+
+        return LiveEvents(text)
     path = Path(os.path.expanduser(text))
     if _is_recorder(path):
         return _ring(path, sliced)
@@ -109,6 +113,10 @@ def open_file_target(path: Path, *, speed: float | None = None, follow: bool = F
         from kvscope.sources import stated
 
         return stated.open_stated(path, kind)
+    if kind == "events":
+        from kvscope.sources.kv_events import EventsSource
+
+        return EventsSource(path)
     if kind == "ranges":
         from kvscope.sources.ranges import RangesSource
 

@@ -21,7 +21,7 @@ from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
 
 FileKind = Literal[
-    "ring", "recording", "series", "page", "trace", "log", "figures", "result", "ranges", "table", "answers"
+    "ring", "recording", "series", "page", "trace", "log", "figures", "result", "ranges", "table", "answers", "events"
 ]
 _HEAD = 4096
 
@@ -66,6 +66,8 @@ def kind_of_file(path: Path) -> FileKind:
         return "trace"
     if not head.strip():
         raise SourceError(f"{path}: empty; expected {READ}")
+    if path.suffix == ".msgpack":
+        return "events"
     if b"\x00" in head or head.lstrip().startswith(b"<"):
         what = "a web page" if head.lstrip().startswith(b"<") else "binary data"
         raise SourceError(f"{path}: {what}; expected {READ}")
@@ -93,7 +95,10 @@ def _kind_of_text(path: Path, head: bytes) -> FileKind:
     if b"# TYPE" in head or b"# HELP" in head:
         return "page"
     start = start_of(path)
+    from kvscope.sources.kv_events import looks_events
+
     looks: tuple[tuple[FileKind, bool], ...] = (
+        ("events", looks_events(head)),
         ("ranges", looks_ranges(head)),
         ("result", looks_result(start)),
         ("answers", looks_answers(head)),

@@ -14,7 +14,8 @@ from kvscope.sources.trace.account import Account, Piece, account
 from kvscope.sources.trace.rules import Rules, load
 from kvscope.sources.trace.steps import DECODE, PREFILL
 from kvscope.sources.trace.timeline import IDLE
-from probes.sample import Sample
+from kvscope.sources.trace.writes import writes_of
+from probes.sample import Sample, labels_of
 
 _US = 1e-6
 _WHOLE = ("time.step", "time.idle", "batch.steps", "tier.bytes_in", "tier.bytes_out")
@@ -41,6 +42,7 @@ class TraceSource:
         if found is None:
             raise SourceError(f"{path}: {trace.damage or 'no operator and no kernel with a duration in this trace'}")
         self._account, self._base_s, self._damage = found, trace.base_s, trace.damage
+        self._writes = writes_of(trace)
         self._engine = found.steps.engine or self._rules.engine(trace.names) or "torch"
         self._device = trace.device if found.on_device else "cpu"
         self._dtype = kv_type(trace.names, self._rules) if found.on_device else ""
@@ -68,9 +70,7 @@ class TraceSource:
         decode = dict.fromkeys(("time.decode", *(["batch.decode_steps"] if told else ())), 0.0)
         decode |= dict.fromkeys((metric for metric in self._rules.metrics.values() if metric), 0.0)
         decoding = [i for i, piece in enumerate(pieces) if not told or piece.step.phase == DECODE]
-        samples = _at(totals, self._wall(self._account.start))
-        if (kept := kv_types.find(self._dtype)) is not None:
-            samples.append(Sample("config.kv_bits", kept.bits(), self._wall(self._account.start)))
+        samples = [*_at(totals, self._wall(self._account.start)), *self._settings()]
         for i, piece in enumerate(pieces):
             if decoding and i == decoding[0]:
                 samples += _at(decode, self._wall(pieces[i - 1].end if i else self._account.start))
@@ -78,9 +78,31 @@ class TraceSource:
             samples += _at(totals, self._wall(piece.end))
             if decoding and decoding[0] <= i <= decoding[-1]:
                 samples += _at(decode, self._wall(piece.end))
+            samples += self._layers(piece, pieces[i - 1].end if i else self._account.start)
             if piece.step.context_tokens is not None and piece.whole:
                 samples.append(Sample("batch.context_tokens", piece.step.context_tokens, self._wall(piece.end)))
         return samples
+
+    def _layers(self, piece: Piece, began: float) -> list[Sample]:
+        """A layer's attention and KV write in one step: KV is written once a layer, so writes count the layers."""
+        writes, t = self._writes.within(began, piece.end), self._wall(piece.end)
+        if not writes or not piece.whole:
+            return []
+        attend, told = piece.work.get("attend", 0.0), self._account.steps.told
+        found = [Sample("kernel.kv_write", sum(writes) / len(writes) * _US, t)]
+        if told and attend:
+            phase = "prefill" if piece.step.phase == PREFILL else "decode"
+            found.append(Sample(f"kernel.{phase}_attention", attend / len(writes) * _US, t))
+        return found
+
+    def _settings(self) -> list[Sample]:
+        """Bits of the KV: of what the kernels that write it store, else of what attention's names say they read."""
+        read, t = kv_types.find(self._dtype), self._wall(self._account.start)
+        bits = self._writes.bits or (read.bits() if read is not None else None)
+        if bits is None:
+            return []
+        said = labels_of(setting="config.kv_bits", value=f"{bits:g} bits", source="trace")
+        return [Sample("config.kv_bits", bits, t), Sample("config.said", 1.0, t, said)]
 
     def _add(self, piece: Piece, totals: dict[str, float], decode: dict[str, float], told: bool) -> None:
         step = piece.step

@@ -297,3 +297,63 @@ def test_the_text_of_a_trace_is_never_held_whole(write: Write) -> None:
         assert tracemalloc.get_traced_memory()[1] < 8_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("held", "bits"), [("unsigned char", 8.0), ("__nv_bfloat16", 16.0), ("other_t", None)])
+def test_kernels_that_write_kv_count_the_layers_and_tell_the_bits(
+    tmp_path: Path, held: str, bits: float | None
+) -> None:
+    found: list[dict[str, Any]] = []
+    for step in range(4):
+        at = 1000.0 * step
+        found.append(
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": "execute_context_0(0)_generation_2(2)",
+                "ts": at,
+                "dur": 900,
+                "pid": 1,
+                "tid": 1,
+            }
+        )
+        for layer in range(3):
+            for name, begins, taken in (
+                (f"void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, {held}, (x)1>", 10, 4),
+                ("flash_fwd_splitkv_kernel", 20, 60),
+            ):
+                link = 100 * step + 10 * layer + begins
+                start = at + 300 * layer + begins
+                found.append(
+                    {
+                        "ph": "X",
+                        "cat": "cuda_runtime",
+                        "name": "cudaLaunchKernel",
+                        "ts": at + layer + begins / 100,
+                        "dur": 0.1,
+                        "pid": 1,
+                        "tid": 1,
+                        "args": {"correlation": link},
+                    }
+                )
+                found.append(
+                    {
+                        "ph": "X",
+                        "cat": "kernel",
+                        "name": name,
+                        "ts": start,
+                        "dur": taken,
+                        "pid": 0,
+                        "tid": 7,
+                        "args": {"correlation": link, "device": 0},
+                    }
+                )
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": found}))
+    samples = open_target(str(path)).poll().samples
+    writes = [one.value for one in samples if one.metric == "kernel.kv_write"]
+    assert writes
+    assert all(value == pytest.approx(4e-6) for value in writes)
+    attention = [one.value for one in samples if one.metric == "kernel.decode_attention"]
+    assert all(value == pytest.approx(60e-6) for value in attention)
+    assert [one.value for one in samples if one.metric == "config.kv_bits"] == ([bits] if bits else [])
