@@ -78,8 +78,8 @@ def with_told(target: Source, options: argparse.Namespace) -> Source:
     from pathlib import Path
 
     from kvscope.errors import UsageError
-    from kvscope.sources._find import kind_of_file
     from kvscope.sources.beside import beside
+    from kvscope.sources.find import kind_of_file
     from kvscope.sources.kv_events import EventsSource, WithEvents
     from kvscope.sources.logs.source import LogSource
     from kvscope.sources.settings import Settings, load_model, of_model, of_person

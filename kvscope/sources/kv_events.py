@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError
-from kvscope.sources._base import Description, Poll, Source
 from kvscope.sources._lines import JsonLines
+from kvscope.sources.source import Description, Poll, Source
 from probes import border
 from probes.sample import Sample, labels_of
 

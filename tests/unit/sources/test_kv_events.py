@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kvscope.sources import open_target
-from kvscope.sources._base import Description, Poll
 from kvscope.sources.kv_events import EventsSource, LiveEvents, Residency, WithEvents, take
+from kvscope.sources.source import Description, Poll
 from probes.sample import Sample
 
 EVENTS = Path(__file__).parents[3] / "samples" / "events"
