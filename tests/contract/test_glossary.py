@@ -29,9 +29,15 @@ def ruled_out() -> tuple[str, ...]:
     return tuple(sorted(words))
 
 
+@cache
+def pattern() -> re.Pattern[str]:
+    words = "|".join(re.escape(word) for word in ruled_out() if word not in KEYS_ONLY)
+    return re.compile(rf"\b(?:{words})\b", re.IGNORECASE)
+
+
 def said(text: str) -> list[str]:
     """The ruled-out words of a text."""
-    return [word for word in ruled_out() if word not in KEYS_ONLY and re.search(rf"\b{word}\b", text, re.IGNORECASE)]
+    return pattern().findall(text)
 
 
 def names(path: Path) -> Iterator[str]:
