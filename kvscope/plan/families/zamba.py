@@ -10,6 +10,7 @@ MODEL_TYPES = ("zamba2",)
 MEANS_NOTHING = (
     "mamba_headdim", "attention_head_dim", "kv_channels", "use_shared_attention_adapter", "attention_hidden_size",
     "use_shared_mlp_adapter", "hybrid_layer_ids", "lora_rank", "mamba_expand",
+    "state_size", "num_query_groups",
 )  # fmt: skip
 
 
@@ -21,7 +22,7 @@ def layers(config: ModelConfig) -> list[Layer]:
     state = _state.mamba2(
         count,
         inner // count,
-        config.whole("mamba_d_state"),
+        config.whole("mamba_d_state", "state_size"),
         config.whole("mamba_ngroups"),
         config.whole("mamba_d_conv"),
         AUTO,
