@@ -7,6 +7,7 @@ from typing import Literal
 
 from kvscope import signals
 from kvscope.account import words
+from kvscope.coverage import LONGER
 from kvscope.finding import NOTICE, Coverage, Diagnosis, Evidence, Finding, Near
 from kvscope.format import quantity
 from kvscope.slo import Slo
@@ -44,6 +45,8 @@ def state_of(found: Diagnosis | None, down: str = "", waiting: str = "") -> Stat
         kind: Kind = "unnamed" if first.id == UNNAMED else "found"
         return State(kind, first.title)
     reach = found.coverage or Coverage(0, 0)
+    if reach.lights and reach.lights[0].way.startswith(LONGER) and len(reach.lights[0].rules) >= reach.judged:
+        return State("reading", f"Too early to tell: {len(reach.lights[0].rules)} rules need more samples")
     if not reach.judged:
         return State("unjudged", f"Nothing could be judged: none of {reach.rules} rules has what it needs")
     if _load(found) is not None and (_load(found) or 0.0) < IDLE:

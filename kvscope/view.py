@@ -188,6 +188,8 @@ class View:
     rooms: tuple[Room, ...] = ()
     """Every limit with the room that is left."""
     vitals: tuple[Vital, ...] = ()
+    offered: tuple[str, ...] = ()
+    """Screens that have something to show of this target; empty before the first view."""
     over: str = ""
     """The stretch of time that numbers are of, in words."""
     latencies: HeatMap | None = None

@@ -16,6 +16,7 @@ WIDTH = 100
 WIDEST = 140
 _ANSI = {"confirmed": "1;31", "likely": "1;31", "possible": "1;33", "unexplained": "33", "needs_data": "36"}
 _LABEL = 8
+_LEVELS = ("requests", "a token", "ahead")
 _INDENT = "  "
 
 
@@ -34,12 +35,11 @@ def render(
     width = width or min(WIDEST, shutil.get_terminal_size((WIDTH, 24)).columns)
     writer = _Writer(max(40, width), colour and not os.environ.get("NO_COLOR"))
     found = wording.told(diagnosis)
-    limits = writer.limits(diagnosis, everything)
-    blocks = [[*writer.head(diagnosis, everything), *limits, *writer.vitals(diagnosis)], [*writer.change(diagnosis)]]
+    blocks = [[*writer.head(diagnosis, everything), *writer.limits(diagnosis), *writer.vitals(diagnosis)]]
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
     if not found:
         blocks.append(writer.wrapped(wording.nothing_found(diagnosis), "", ""))
-    blocks.append(writer.notes(diagnosis))
+    blocks += [[*writer.levels(diagnosis, everything)], [*writer.change(diagnosis)], writer.notes(diagnosis)]
     if everything:
         blocks += [list(writer.lacking(diagnosis)), list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
     else:
@@ -65,11 +65,11 @@ class _Writer:
     def notes(self, diagnosis: Diagnosis) -> list[str]:
         return [line for notice in diagnosis.notices for line in self.wrapped(f"note: {notice}", "")]
 
-    def limits(self, diagnosis: Diagnosis, everything: bool) -> Iterator[str]:
-        """What limits the engine in one line, every limit with the room that is left, then where time goes."""
+    def limits(self, diagnosis: Diagnosis) -> Iterator[str]:
+        """What limits the engine in one line, then every limit with the room that is left."""
         if diagnosis.account is None:
             return
-        line, *levels = words.lines(diagnosis.account)
+        line = next(words.lines(diagnosis.account))
         text = self._labelled("limit", line.text + (f" [{line.how}]" if line.how else ""))
         yield from (f"\x1b[1m{one}\x1b[0m" if self._colour else one for one in text)
         rows = [
@@ -78,9 +78,14 @@ class _Writer:
         ]
         if rows:
             yield from self._table((("", "in use", "room for", "held requests back"), *rows))
-        for level in levels:
-            if everything or level.label != "time":
+
+    def levels(self, diagnosis: Diagnosis, everything: bool) -> Iterator[str]:
+        """Where time goes, a line a level; what every figure rests on only with everything."""
+        for level in list(words.lines(diagnosis.account))[1:] if diagnosis.account else ():
+            if everything:
                 yield from self._labelled(level.label, level.text + (f"  [{level.how}]" if level.how else ""))
+            elif level.label in _LEVELS:
+                yield from self._labelled(level.label, level.text.partition("; ")[0])[:2]
 
     def vitals(self, diagnosis: Diagnosis) -> Iterator[str]:
         for vital in diagnosis.vitals:

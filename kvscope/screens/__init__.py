@@ -13,9 +13,10 @@ from importlib import import_module
 from kvscope.discovery import module_names
 from kvscope.order import Order
 from kvscope.screens.reader import Reader
+from kvscope.store import Store
 from kvscope.view import Page, Table, Trend, View, Whole
 
-OVERVIEW = "overview"
+OVERVIEW, LAB = "overview", "lab"
 Cell = float | str | None
 
 
@@ -64,6 +65,8 @@ class Screen:
     """Adds what only this screen has to the view."""
     chosen: Callable[[str, str, tuple[Cell, ...]], Order | None] | None = None
     """(``table`` or ``beside``, the row's key, the row) → the order that Enter on it gives."""
+    needs: tuple[str, ...] = ()
+    """It is offered where any of these metrics was read; where nothing is named, always."""
     closes: bool = False
     """Rows stay opened until Escape."""
     keys: tuple[Key, ...] = ()
@@ -83,6 +86,16 @@ def discover() -> dict[str, Screen]:
         if isinstance(screen, Screen):
             found[name] = screen
     return dict(sorted(found.items(), key=lambda pair: pair[1].order))
+
+
+def offered(store: Store, can_apply: bool) -> tuple[str, ...]:
+    """Names of the screens that have something to show of this target; the laboratory needs an engine to change."""
+    found = []
+    for name, screen in discover().items():
+        told = not screen.needs or any(store.keys(metric) for metric in screen.needs)
+        if told if name != LAB else can_apply:
+            found.append(name)
+    return tuple(found)
 
 
 def numbers(path: str, reader: Reader, window_s: float) -> View:

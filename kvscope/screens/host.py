@@ -28,6 +28,7 @@ def gpus(reader: Reader) -> Table:
 SCREEN = Screen(
     title="Host",
     order=50,
+    needs=("host.cpu_util", "gpu.util", "gpu.mem_used", "time.host", "host.process_cpu"),
     help="The machine: cores, GPUs, and what of a step the host takes.",
     facts=(
         "host_cpu_share",

@@ -25,6 +25,7 @@ def layers(reader: Reader) -> Table:
 SCREEN = Screen(
     title="Layers",
     order=60,
+    needs=("kv.bytes_per_layer",),
     help="Every layer: its KV bytes over time and now, entries of both forms, what decode read.",
     facts=(
         "kv_resident_bytes",

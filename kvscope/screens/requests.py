@@ -116,6 +116,7 @@ def _chosen(which: str, key: str, row: tuple[Cell, ...]) -> Order | None:
 SCREEN = Screen(
     title="Requests",
     order=30,
+    needs=("request.tokens_out",),
     help="Finished requests, sorted by any column; one opened: its time, its KV by layer, its earlier turns.",
     facts=(
         "requests_per_s",

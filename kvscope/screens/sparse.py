@@ -38,6 +38,7 @@ def by_context(reader: Reader) -> Table:
 SCREEN = Screen(
     title="Sparse",
     order=70,
+    needs=("sparse.entries_read",),
     help="What decode reads of the KV against what it was asked to read, and what choosing costs.",
     facts=(
         "sparse_hit_rate",

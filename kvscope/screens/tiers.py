@@ -7,6 +7,7 @@ from kvscope.screens import Chart, Screen
 SCREEN = Screen(
     title="Tiers",
     order=80,
+    needs=("tier.hot_accesses", "tier.bytes_in", "tier.queries", "tier.promotions"),
     help="Hot and cold: reads, moves between them, bytes, and what decode waits for.",
     facts=(
         "hot_access_share",

@@ -18,6 +18,7 @@ from kvscope.screens.reader import Reader
 from kvscope.session.lab import Controller, Lab
 from kvscope.session.moment import SHORTEST_BASELINE_S, Comparison, Moment
 from kvscope.session.trial import Running, Trials
+from kvscope.signals import replicas
 from kvscope.slo import Slo
 from kvscope.sources.clock import STEADY, silence
 from kvscope.sources.source import Description, Mark, Poll, Source
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 DIAGNOSE_EVERY_S = 5.0
 FACTS_EVERY_S = 60.0
+_AT_FIRST_S, _PART_AT_FIRST = 60.0, 0.1
 _PART_OF_A_CORE = 0.01
 """Share of time that diagnoses may take: an expensive one comes less often."""
 _LONG_AGO_S = 86_400.0
@@ -59,7 +61,7 @@ class Session:
         self.store = store or Store()
         self.time = Moment(self.store)
         self.lab = Lab(controller)
-        self._clock = clock
+        self._clock, self._began_s = clock, clock()
         self._comparison = Comparison(self.store, clock)
         self._trials = Trials(self.store)
         self._slo, self._facts = slo, facts or (lambda _: NO_FACTS)
@@ -137,7 +139,9 @@ class Session:
         self._diagnosis = self._trials.merged(found)
         cost = time.perf_counter() - began
         self._comparison.until_s = self.time.at_s
-        self._next_diagnosis = self._clock() + max(DIAGNOSE_EVERY_S, cost / _PART_OF_A_CORE)
+        # Who has just come waits for a verdict: then it may cost more.
+        part = _PART_AT_FIRST if self._clock() - self._began_s < _AT_FIRST_S else _PART_OF_A_CORE
+        self._next_diagnosis = self._clock() + max(DIAGNOSE_EVERY_S, cost / part)
         return self._diagnosis
 
     def close(self) -> None:
@@ -288,6 +292,7 @@ class Session:
             diagnosis=self._judged_now(alive or ended or paused, about),
             notices=(*tuple(self._notices)[-5:], *self.store.notices),
             can_apply=self.controller is not None and alive and not ended,
+            offered=self._offered(alive and not ended),
             knobs={name: tags[name] for name in _KNOBS if name in tags},
             ended=ended,
             stale_s=max(now - heard, 0.0) if span and not ended | paused and now - heard < _LONG_AGO_S else 0.0,
@@ -299,13 +304,20 @@ class Session:
             playbooks=len(self.playbooks) if self._diagnosis else 0,
         )
 
+    def _offered(self, runs: bool) -> tuple[str, ...]:
+        """A fleet's screen is offered where there are replicas or ranks to put side by side."""
+        found = screens.offered(self.store, self.controller is not None and runs)
+        several = len(replicas.names(self.store)) > 1 or len(self.store.keys("rank.kv_bytes")) > 1
+        return tuple(name for name in found if name != "fleet" or several)
+
     def _down(self, alive: bool, newest: float, about: Description) -> str:
         """Since when it is down, and why, in a line; empty while it answers, and before it ever did."""
         heard = about.heard_s or newest
         if alive or not heard:
             return ""
         since = time.strftime("%H:%M:%S", time.localtime(heard))
-        return f"Engine down since {since}: {self._failing or 'its process ended'}; what is shown is of before"
+        why = self._failing or ("its process ended" if about.kind == "ring" else "no answer")
+        return f"Engine down since {since}, what is shown is of before: {why}"
 
     def _judged_now(self, answers: bool, about: Description) -> Diagnosis | None:
         """The diagnosis to show: of something that went silent it says that first."""

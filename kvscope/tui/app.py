@@ -37,7 +37,9 @@ from kvscope.tui.palette import (
     use_sixteen,
 )
 from kvscope.tui.poller import Answered, Broken, ViewReady, Watched
+from kvscope.tui.screens.board import Bar
 from kvscope.tui.screens.main import MainScreen
+from kvscope.tui.widgets.key_bar import KeyBar
 
 _THEME = Theme(
     name="kvscope",
@@ -152,7 +154,12 @@ class KvscopeApp(Ordering):
 
     def on_view_ready(self, message: ViewReady) -> None:
         """Give the view to the screens that can use it."""
+        changed = self.view is None or self.view.offered != message.view.offered
+        changed = changed or (self.view is not None and self.view.can_apply != message.view.can_apply)
         self.view = message.view
+        if changed:
+            for line in (*self.screen.query(Bar), *self.screen.query(KeyBar)):
+                line.redraw()
         for screen in self.screen_stack:
             if isinstance(screen, MainScreen) and message.view.page is not None:
                 continue  # made for another screen: the overview keeps what it shows

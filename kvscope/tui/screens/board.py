@@ -51,7 +51,10 @@ class Bar(Canvas):
     def draw(self, width: int, height: int) -> list[Line]:
         self._places.clear()
         row, x = Line(width), 1
-        entries = [(digit(name), screen.title, name) for name, screen in screens.discover().items()]
+        view = getattr(self.app, "view", None)
+        shown = {*view.offered, self.chosen, screens.OVERVIEW} if view is not None and view.offered else None
+        found = screens.discover().items()
+        entries = [(digit(name), screen.title, name) for name, screen in found if shown is None or name in shown]
         gap = 2 if width < 130 else 3
         cramped = sum(len(title) + 2 + gap for _, title, _ in entries) > width
         for key, title, name in entries:

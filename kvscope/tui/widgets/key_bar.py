@@ -51,7 +51,7 @@ class KeyBar(Canvas):
         """Every action once, in the order declared, without the last that make it too wide."""
         once: dict[str, Binding] = {}
         for active in self.screen.active_bindings.values():
-            if active.binding.show:
+            if active.binding.show and (active.binding.action != "apply" or self._can_apply):
                 once.setdefault(active.binding.action, active.binding)
         shown = list(once.values())
         while sum(self._written(one) + _GAP for one in shown) - _GAP > room:
@@ -60,6 +60,12 @@ class KeyBar(Canvas):
                 break
             shown.remove(spare[-1])
         return shown
+
+    @property
+    def _can_apply(self) -> bool:
+        """A key that does nothing on this target is not offered."""
+        view = getattr(self.app, "view", None)
+        return view is None or bool(view.can_apply)
 
     def _written(self, binding: Binding) -> int:
         return len(self.app.get_key_display(binding)) + 1 + len(binding.description)
