@@ -37,13 +37,15 @@ def render(
     found = wording.told(diagnosis)
     blocks = [[*writer.head(diagnosis, everything), *writer.limits(diagnosis), *writer.vitals(diagnosis)]]
     blocks += [list(writer.finding(diagnosis, finding)) for finding in found]
-    if not found:
-        blocks.append(writer.wrapped(wording.nothing_found(diagnosis), "", ""))
-    blocks += [[*writer.levels(diagnosis, everything)], [*writer.change(diagnosis)], writer.notes(diagnosis)]
+    nothing = [] if found else writer.wrapped(wording.nothing_found(diagnosis), "", "")
+    blocks += [[*nothing, *writer.levels(diagnosis, everything)], [*writer.change(diagnosis)]]
     if everything:
+        blocks.append(writer.notes(diagnosis.notices))
         blocks += [list(writer.lacking(diagnosis)), list(writer.silent(diagnosis)), list(writer.unknown(diagnosis))]
     else:
-        blocks.append(writer.left_out(diagnosis))
+        # The numbers of what is worth knowing and no fault stand in brackets at its end.
+        notes = writer.notes([notice.partition(" (")[0] for notice in diagnosis.notices])
+        blocks.append([*notes, *writer.left_out(diagnosis)])
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -62,8 +64,8 @@ class _Writer:
             when = f"{amounts.clock(segment.start_s)}, {amounts.span(segment.start_s, segment.end_s)}"
             yield from self.wrapped(f"{segment.name}: {when}" + (f"; {tags}" if tags else ""), _INDENT)
 
-    def notes(self, diagnosis: Diagnosis) -> list[str]:
-        return [line for notice in diagnosis.notices for line in self.wrapped(f"note: {notice}", "")]
+    def notes(self, notices: Sequence[str]) -> list[str]:
+        return [line for notice in notices for line in self.wrapped(f"note: {notice}", "")]
 
     def limits(self, diagnosis: Diagnosis) -> Iterator[str]:
         """What limits the engine in one line, then every limit with the room that is left."""
