@@ -92,8 +92,11 @@ def _judged(passages: list[Passage]) -> int:
 def _side(target: str, segment: str | None, settings: Settings) -> Side:
     import sys
     from contextlib import closing
+    from dataclasses import replace
     from pathlib import Path
 
+    from kvscope.account import account, words
+    from kvscope.report.json import account_as_json
     from kvscope.result import side
     from kvscope.sources import open_target
     from kvscope.sources.find import kind_of_file
@@ -112,4 +115,6 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
             print(f"kvscope: {notice}", file=sys.stderr)
         about = source.describe()
         tags = {"engine": about.engine, "version": about.version, **about.tags}
-    return side.of_store(store, target, {key: value for key, value in tags.items() if value}, segment)
+    found = side.of_store(store, target, {key: value for key, value in tags.items() if value}, segment)
+    limits = account(store, store.segment(found.segment))
+    return replace(found, limit=words.headline(limits), account=account_as_json(limits))

@@ -31,8 +31,8 @@ def render(diagnosis: Diagnosis) -> str:
         "vitals": {vital.name: dict(vital.values) for vital in diagnosis.vitals},
         "limits": [_limit(room) for room in rooms(diagnosis)],
         **({"coverage": _coverage(diagnosis.coverage)} if diagnosis.coverage else {}),
-        **({"account": _account(diagnosis.account)} if diagnosis.account else {}),
-        **({"account_before": _account(diagnosis.account_before)} if diagnosis.account_before else {}),
+        **({"account": account_as_json(diagnosis.account)} if diagnosis.account else {}),
+        **({"account_before": account_as_json(diagnosis.account_before)} if diagnosis.account_before else {}),
         **({"account_change": _change(diagnosis.account_change)} if diagnosis.account_change else {}),
     }
     return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False)
@@ -147,9 +147,10 @@ def _coverage(reach: Coverage) -> dict[str, Any]:
     }
 
 
-def _account(account: Account) -> dict[str, Any]:
+def account_as_json(account: Account) -> dict[str, Any]:
     """Shares of 1 by level, null where a level cannot be told; a bound that is not known is null."""
     floor = account.bound
+    replicas = {name: account_as_json(one) for name, one in account.replicas.items()}
     return {
         "limit": {"name": account.limit.name, "share": account.limit.share, "known": account.limit.known},
         "levels": {level: dict(shares) if shares else None for level, shares in account.levels.items()},
@@ -168,7 +169,11 @@ def _account(account: Account) -> dict[str, Any]:
         "headroom": {**account.headroom, **({"next": _ahead(account.ahead)} if account.ahead else {})},
         "missing": [{"level": one.level, "reason": one.reason, "remedy": one.remedy} for one in account.missing],
         "segment": account.segment,
-        **({"replicas": {name: _account(one) for name, one in account.replicas.items()}} if account.replicas else {}),
+        **(
+            {"replicas": {name: account_as_json(one) for name, one in account.replicas.items()}}
+            if account.replicas
+            else {}
+        ),
     }
 
 

@@ -131,6 +131,8 @@ def _head(found: Comparison) -> Iterator[str]:
     for letter, side in (("A", found.a), ("B", found.b)):
         rest = f"; not looked at: {', '.join(side.others)}" if side.others else ""
         yield f"{letter}  {side.target}, {side.segment}{rest}"
+        if side.limit:
+            yield f"   limited by {side.limit}"
     for tag, a, b in found.tags:
         yield f"   {tag}: {a or 'not said'} → {b or 'not said'}"
     if found.load_differs:
@@ -186,6 +188,7 @@ def _side(side: Side) -> dict[str, Any]:
         "segment": side.segment,
         "tags": dict(side.tags),
         "other_segments": list(side.others),
+        **({"account": dict(side.account)} if side.account else {}),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kvscope import signals
 from kvscope.errors import UsageError, nearest
@@ -30,6 +31,10 @@ class Side:
     missing: Mapping[str, str] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     once: bool = False
+    limit: str = ""
+    """What limits the engine, in a line; empty where nobody asked."""
+    account: Mapping[str, Any] = field(default_factory=dict)
+    """The whole account as a report gives it."""
 
 
 def is_result(text: str) -> bool:
