@@ -169,11 +169,7 @@ def account_as_json(account: Account) -> dict[str, Any]:
         "headroom": {**account.headroom, **({"next": _ahead(account.ahead)} if account.ahead else {})},
         "missing": [{"level": one.level, "reason": one.reason, "remedy": one.remedy} for one in account.missing],
         "segment": account.segment,
-        **(
-            {"replicas": {name: account_as_json(one) for name, one in account.replicas.items()}}
-            if account.replicas
-            else {}
-        ),
+        **({"replicas": replicas} if replicas else {}),
     }
 
 
