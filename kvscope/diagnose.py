@@ -24,7 +24,7 @@ from kvscope.finding import (
 )
 from kvscope.gain import estimate
 from kvscope.judge import Pair, all_of, any_of, exclusion, judge
-from kvscope.onset import symptom_onset
+from kvscope.onset import cut_where_it_changed, symptom_onset
 from kvscope.playbook_schema import Compare, Playbook
 from kvscope.ranking import ranked
 from kvscope.signals import significance
@@ -52,10 +52,13 @@ def diagnose(
 ) -> Diagnosis:
     """Judge all playbooks; without ``include_silent`` only what a person should look at is in the findings.
 
+    A stream that nobody marked and that clearly stepped is cut where it did: before is then compared with after.
+
     Raises NotEnoughData when the store is empty and UsageError when a segment asked for does not exist.
     """
     if not store.segments:
         raise NotEnoughData(f"{description.target}: not a single sample; watch for longer")
+    stepped = cut_where_it_changed(store) if baseline is None and current is None else ""
     stated = description.kind in STATED
     # Nobody's exporter can be at fault for what a person wrote down.
     rules = tuple(rule for rule in playbooks if not (stated and rule.triage == "trust"))
@@ -64,7 +67,7 @@ def diagnose(
     judged = [_judge(rule, store, description, baseline, current, said) for rule in rules]
     findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
     shown, contradictions = ranked(findings)
-    lines = (*(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
+    lines = (stepped, *(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
     notices = tuple(dict.fromkeys(notice for notice in lines if notice))
     sides = choose(store, Compare(), baseline, current)
     return Diagnosis(

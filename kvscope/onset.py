@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from math import sqrt
 
@@ -12,9 +13,12 @@ from kvscope.judge import Pair, all_of, judge
 from kvscope.signals import compute
 from kvscope.signals.batches import edges
 from kvscope.signals.reading import Reading
+from kvscope.sources.source import Mark
 from kvscope.store import Segment, Store
 
 PIECES = 24
+CHANGED = "after-a-step"
+"""The segment that begins where an unmarked stream stepped."""
 _FEWEST = 6
 _CLEAR = 6.0
 _LARGE = 0.15
@@ -51,6 +55,19 @@ def propose_cut(store: Store, segment: Segment) -> tuple[float, str] | None:
         if found is not None:
             return found, name
     return None
+
+
+def cut_where_it_changed(store: Store) -> str:
+    """Start a segment where a stream that nobody marked stepped; return what to say of it, or nothing."""
+    segments = store.segments
+    if len(segments) == 1 and (found := propose_cut(store, segments[0])):
+        store.mark(Mark(CHANGED, found[0], dict(segments[0].tags)))
+        segments = store.segments
+    if not any(one.name == CHANGED for one in segments):
+        return ""
+    t = next(one.start_s for one in segments if one.name == CHANGED)
+    when = datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"inferred: nobody marked a change, and the stream stepped at {when}: what follows is compared with before"
 
 
 def pieces(segment: Segment) -> list[Segment]:

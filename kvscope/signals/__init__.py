@@ -45,7 +45,6 @@ _TOOLS = {
     "samples",
     "significance",
     "token_time",
-    "window",
 }
 WHILE = {"_while_busy": (BUSY, "any request is there"), "_while_waiting": (QUEUED, "requests wait")}
 """Endings by which a gauge is asked for under a condition."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kvscope.diagnose import diagnose
 from kvscope.judge import Pair
 from kvscope.onset import propose_cut, symptom_onset
 from kvscope.playbook import load_all
+from kvscope.sources.source import Description
 from kvscope.store import Store
 from probes.sample import Sample
 from tests.situations import COMPRESSED, DENSE
@@ -51,3 +53,17 @@ def test_noise_alone_is_no_step() -> None:
 def test_a_load_that_ends_is_no_step() -> None:
     store = unmarked(DENSE, DENSE.but(running=0, waiting=0, tokens_per_s=0.0, resident=0.0))
     assert propose_cut(store, store.segments[0]) is None
+
+
+def test_a_stream_that_nobody_marked_is_compared_with_itself_across_its_step() -> None:
+    store = unmarked(DENSE, COMPRESSED)
+    found = diagnose(store, load_all(), Description("ring", "pid 1"))
+    assert [segment.name for segment in found.segments] == ["start", "after-a-step"]
+    assert "nobody marked a change" in found.notices[0]
+    told = {one.id: one.verdict for one in found.findings}
+    assert told["memory-down-throughput-flat"] in ("likely", "possible")
+
+
+def test_a_steady_stream_is_not_cut() -> None:
+    found = diagnose(unmarked(DENSE, DENSE), load_all(), Description("ring", "pid 1"))
+    assert len(found.segments) == 1
