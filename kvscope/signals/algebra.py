@@ -105,6 +105,11 @@ class Condition:
 
     tests: tuple[tuple[Amount, Literal[">=", ">"], Bound], ...]
 
+    @property
+    def reads(self) -> tuple[Amount, ...]:
+        """The gauges that are looked at."""
+        return tuple(amount for amount, _, _ in self.tests)
+
     def __and__(self, other: Condition) -> Condition:
         return Condition(self.tests + other.tests)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, compress, repeat
 from operator import ge, gt, mul
 from typing import Literal, TypeVar
 
@@ -34,14 +34,15 @@ from kvscope.signals.algebra import (
     needs,
     unit,
 )
-from kvscope.signals.flows import Flow, Pair, Part, during, weights
+from kvscope.signals.flows import Flow, Pair, Part, during
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Cell, Samples, replicas
+from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Cell, Moments, Samples, replicas
 from probes.catalog import REPLICA, metric_of
 
 Paired = Rate | Ratio | Gauge | Fraction
 E = TypeVar("E", bound=Expr)
 _MIN_REQUESTS = 5
+_IDLE = "nothing was running in this segment"
 
 
 def evaluate(expr: Expr, samples: Samples) -> Reading | Missing:
@@ -86,10 +87,10 @@ def pair(expr: Paired, samples: Samples) -> Pair | Missing:
         case Ratio():
             return _ratio(expr, samples)
         case Gauge(when=None):
-            found = samples.standing(expr.amount)
+            found = samples.moments(expr.amount)
             if isinstance(found, Missing):
                 return found
-            return Pair(*found, unit(expr), source=samples.source(found[0]), samples=found[0].samples)
+            return _stood(found, found.total(expr.amount), repeat(1.0), unit(expr), samples)
         case Gauge():
             return _cellwise(expr, samples, _gauge_while) if unit(expr) == SHARE else _gauge_while(expr, samples)
         case Fraction():
@@ -125,14 +126,17 @@ def _rate(expr: Rate, samples: Samples) -> Pair | Missing:
     source = samples.source(flow)
     passed = Flow(tuple(Part(span, span) for span in spans))
     if expr.when is not None:
-        rows = _rows(samples, Amount(()), expr.when)
-        if isinstance(rows, Missing):
-            return rows
-        held = frozenset(t for t, _, holds in rows if holds)
+        moments = samples.moments(*expr.when.reads)
+        if isinstance(moments, Missing):
+            return moments
+        holds = _holds(expr.when, moments, samples)
+        if isinstance(holds, Missing):
+            return holds
+        held = frozenset(compress(moments.times, holds))
         kept = [during(part, held) for part in flow.parts]
         flow = Flow(tuple(top for top, _ in kept), flow.resets)
         passed = Flow(tuple(bottom for _, bottom in (kept if unit(expr) == SHARE else kept[:1])))
-    return Pair(flow, passed, unit(expr), _nothing(expr.when), source, flow.samples)
+    return Pair(flow, passed, unit(expr), _IDLE if expr.when else "no time passed", source, flow.samples)
 
 
 def _ratio(expr: Ratio, samples: Samples) -> Pair | Missing:
@@ -148,16 +152,11 @@ def _ratio(expr: Ratio, samples: Samples) -> Pair | Missing:
 
 
 def _of_gauges(expr: Ratio, top: Amount, bottom: Amount, samples: Samples) -> Pair | Missing:
-    metrics = tuple(dict.fromkeys((*top.metrics, *top.less, *bottom.metrics, *bottom.less)))
-    rows = samples.together(*metrics)
-    if isinstance(rows, Missing):
-        return rows
-    at = {metric: index for index, metric in enumerate(metrics, 1)}
-    times = [row[0] for row in rows]
-    stands = weights(times)
-    tops, bottoms = (_stood(times, stands, [_total(one, row, at) for row in rows]) for one in (top, bottom))
+    found = samples.moments(top, bottom)
+    if isinstance(found, Missing):
+        return found
     nothing = expr.nothing or f"{bottom.metrics[0]} stayed 0 in this segment"
-    return Pair(tops, bottoms, expr.unit, nothing, samples.source(tops), len(times))
+    return _stood(found, found.total(top), found.total(bottom), expr.unit, samples, nothing)
 
 
 def _cellwise(expr: E, samples: Samples, form: Callable[[E, Samples], Pair | Missing]) -> Pair | Missing:
@@ -176,69 +175,55 @@ def _cellwise(expr: E, samples: Samples, form: Callable[[E, Samples], Pair | Mis
 
 def _gauge_while(expr: Gauge, samples: Samples) -> Pair | Missing:
     assert expr.when is not None
-    rows = _rows(samples, expr.amount, expr.when)
-    if isinstance(rows, Missing):
-        return rows
-    times, values, holds = zip(*rows, strict=True)
-    held = list(map(mul, weights(times), holds))
-    tops, bottoms = _stood(times, held, values), _stood(times, held, [1.0] * len(times))
-    return Pair(tops, bottoms, unit(expr), _nothing(expr.when), samples.source(tops), len(times))
+    found = samples.moments(expr.amount, *expr.when.reads)
+    if isinstance(found, Missing):
+        return found
+    holds = _holds(expr.when, found, samples)
+    if isinstance(holds, Missing):
+        return holds
+    values = map(mul, found.total(expr.amount), holds)
+    return _stood(found, values, holds, unit(expr), samples, _IDLE)
 
 
 def _fraction(expr: Fraction, samples: Samples) -> Pair | Missing:
     asked = expr.when & expr.condition if expr.when else expr.condition
-    rows = _rows(samples, Amount(()), asked)
-    if isinstance(rows, Missing):
-        return rows
-    times, _, holds = zip(*rows, strict=True)
-    base = dict.fromkeys(times, 1.0)
-    if expr.when is not None:
-        within = _rows(samples, Amount(()), expr.when)
-        if isinstance(within, Missing):
-            return within
-        base = {t: held for t, _, held in within}
-    stands = weights(times)
-    tops, bottoms = _stood(times, stands, holds), _stood(times, stands, [base[t] for t in times])
+    found = samples.moments(*asked.reads)
+    if isinstance(found, Missing):
+        return found
+    holds = _holds(asked, found, samples)
+    within = _holds(expr.when, found, samples) if expr.when else [1.0] * len(found.times)
+    if isinstance(holds, Missing):
+        return holds
+    if isinstance(within, Missing):
+        return within
     limits = (evaluate(bound, samples) for _, _, bound in asked.tests if isinstance(bound, Expr))
     inferred = [one.source for one in limits if isinstance(one, Reading) and one.source.startswith("inferred")]
-    source = inferred[0] if inferred else f"{samples.source(tops)}: samples of the gauges"
-    return Pair(tops, bottoms, SHARE, _nothing(expr.when), source, len(times))
+    made = _stood(found, holds, within, SHARE, samples, _IDLE if expr.when else "")
+    return replace(made, source=inferred[0] if inferred else f"{made.source}: samples of the gauges")
 
 
-def _rows(samples: Samples, amount: Amount, when: Condition) -> list[tuple[float, float, float]] | Missing:
-    """Return time, value of ``amount``, and 1 where the condition holds, of the moments at which all were sampled."""
-    parts = (amount, *(one for one, _, _ in when.tests))
-    metrics = tuple(dict.fromkeys(metric for one in parts for metric in (*one.metrics, *one.less)))
-    rows = samples.together(*metrics)
-    if isinstance(rows, Missing):
-        return rows
-    at = {metric: index for index, metric in enumerate(metrics, 1)}
-    holds = [1.0] * len(rows)
+def _holds(when: Condition, moments: Moments, samples: Samples) -> list[float] | Missing:
+    """Return 1 at each moment at which a condition holds, else 0."""
+    holds = [1.0] * len(moments.times)
     for asked, sense, bound in when.tests:
         limit = evaluate(bound if isinstance(bound, Expr) else Constant(bound), samples)
         if isinstance(limit, Missing):
             return limit
-        compare = ge if sense == ">=" else gt
-        told = [compare(_total(asked, row, at), limit.value) for row in rows]
+        told = map(ge if sense == ">=" else gt, moments.total(asked), repeat(limit.value))
         holds = list(map(mul, holds, told))
-    return [(row[0], _total(amount, row, at), held) for row, held in zip(rows, holds, strict=True)]
+    return holds
 
 
-def _total(amount: Amount, row: Sequence[float], at: Mapping[str, int]) -> float:
-    return sum(row[at[metric]] for metric in amount.metrics) - sum(row[at[metric]] for metric in amount.less)
-
-
-def _stood(times: Sequence[float], stands: Sequence[float], values: Iterable[float]) -> Flow:
-    return Flow((Part(times, list(accumulate(map(mul, values, stands))), jumps=True),))
+def _stood(
+    moments: Moments, top: Iterable[float], bottom: Iterable[float], unit: str, samples: Samples, nothing: str = ""
+) -> Pair:
+    tops, bottoms = moments.stood(top), moments.stood(bottom)
+    return Pair(tops, bottoms, unit, nothing, samples.source(tops), len(moments.times))
 
 
 def _gauges(amount: Amount) -> bool:
     line = metric_of(amount.metrics[0])
     return line is not None and line.kind == "gauge"
-
-
-def _nothing(when: Condition | None) -> str:
-    return "nothing was running in this segment" if when else "no time passed"
 
 
 def _calculated(expr: Expr, samples: Samples) -> Reading | Missing:

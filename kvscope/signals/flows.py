@@ -114,11 +114,6 @@ def during(part: Part, held: frozenset[float]) -> tuple[Part, Part]:
     )
 
 
-def standing(times: Sequence[float], values: Sequence[float]) -> Part:
-    """Return a gauge's values as they came, each times how long it stood."""
-    return Part(times, list(accumulate(map(mul, values, weights(times)))), jumps=True)
-
-
 def weights(times: Sequence[float]) -> list[float]:
     """Return how long each sample stands: half the way to its neighbours, as far to the other side where there is none.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from math import inf, nextafter
+from operator import add, mul, sub
 
 from kvscope.signals.algebra import Amount, EitherAmount, Flowing
-from kvscope.signals.flows import MIN_SAMPLES, Flow, Part, counted, gap_note, standing
+from kvscope.signals.flows import MIN_SAMPLES, Flow, Part, counted, gap_note, weights
 from kvscope.signals.reading import Missing
 from kvscope.signals.remedies import remedy
 from kvscope.store import Segment, Store
@@ -39,6 +41,28 @@ class Cell:
         return all(own.get(name, value) == value for name, value in labels)
 
 
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Gauges by metric at common ``times``, and for how long each sample ``stands``."""
+
+    times: Sequence[float]
+    stands: Sequence[float]
+    columns: Mapping[str, Sequence[float]]
+
+    def total(self, amount: Amount) -> Sequence[float]:
+        """Return gauges added up."""
+        total = self.columns[amount.metrics[0]]
+        for metric in amount.metrics[1:]:
+            total = list(map(add, total, self.columns[metric]))
+        for metric in amount.less:
+            total = list(map(sub, total, self.columns[metric]))
+        return total
+
+    def stood(self, values: Iterable[float]) -> Flow:
+        """Return values as they came, each times how long it stood."""
+        return Flow((Part(self.times, list(accumulate(map(mul, values, self.stands))), jumps=True),))
+
+
 class Samples:
     """One segment of one store, or one cell of it; what is read is remembered for as long as the object lives.
 
@@ -50,7 +74,8 @@ class Samples:
         self.store, self.segment, self.cell, self.drawn = store, segment, cell, drawn
         self._least = 1 if drawn else MIN_SAMPLES
         self._flows: dict[tuple[str, ...], Flow | Missing] = {}
-        self._rows: dict[tuple[str, ...], list[tuple[float, ...]] | Missing] = {}
+        self._moments: dict[tuple[str, ...], Moments | Missing] = {}
+        self._weights: dict[tuple[int, float, float], list[float]] = {}
         self._gaps: dict[tuple[int, float, float], str] = {}
 
     def keys(self, metric: str) -> list[Labels]:
@@ -157,47 +182,40 @@ class Samples:
             return times, [total / len(slices) for total in sums] if average else sums
         return _merged(slices, average)
 
-    def standing(self, amount: Amount) -> tuple[Flow, Flow] | Missing:
-        """Return gauges added up times how long they stood, and how long that was."""
-        if len(amount.metrics) == 1 and not amount.less:
-            found = self.level(amount.metrics[0], around=True)
-            if isinstance(found, Missing):
-                return found
-            times, values = found
-        else:
-            rows = self.together(*amount.metrics, *amount.less)
-            if isinstance(rows, Missing):
-                return rows
-            count = len(amount.metrics)
-            times = [row[0] for row in rows]
-            values = [sum(row[1 : count + 1]) - sum(row[count + 1 :]) for row in rows]
-        if len(times) < self._least:
-            return Missing(f"{amount.metrics[0]}: {count_of(len(times))}, too few to give an error", WATCH_LONGER)
-        return Flow((standing(times, values),)), Flow((standing(times, [1.0] * len(times)),))
+    def moments(self, *amounts: Amount) -> Moments | Missing:
+        """Return gauges at the times at which all were sampled."""
+        metrics = tuple(dict.fromkeys(metric for one in amounts for metric in (*one.metrics, *one.less)))
+        if metrics not in self._moments:
+            self._moments[metrics] = self._together(metrics)
+        return self._moments[metrics]
 
     def together(self, *metrics: str) -> list[tuple[float, ...]] | Missing:
         """Return time and values of gauges that were sampled at the same times, one row per time."""
-        if metrics not in self._rows:
-            self._rows[metrics] = self._together(metrics)
-        return self._rows[metrics]
+        found = self.moments(Amount(metrics))
+        return found if isinstance(found, Missing) else list(zip(found.times, *found.columns.values(), strict=True))
 
-    def _together(self, metrics: tuple[str, ...]) -> list[tuple[float, ...]] | Missing:
-        columns = []
+    def _together(self, metrics: tuple[str, ...]) -> Moments | Missing:
+        series = []
         for metric in metrics:
             found = self.level(metric, around=True)
             if isinstance(found, Missing):
                 return found
-            columns.append(found)
-        times = columns[0][0]
-        if all(other is times or other == times for other, _ in columns[1:]):
-            rows = list(zip(times, *(values for _, values in columns), strict=True))
-        else:
-            at = [dict(zip(*column, strict=True)) for column in columns]
-            shared = sorted(set(at[0]).intersection(*at[1:]))
-            rows = [(t, *(one[t] for one in at)) for t in shared]
-        if len(rows) < self._least:
-            return Missing(f"{' and '.join(metrics)}: {count_of(len(rows))} taken together", WATCH_LONGER)
-        return rows
+            series.append(found)
+        times, columns = series[0][0], [values for _, values in series]
+        if any(other is not times and other != times for other, _ in series[1:]):
+            at = [dict(zip(*one, strict=True)) for one in series]
+            times = sorted(set(at[0]).intersection(*at[1:]))
+            columns = [[one[t] for t in times] for one in at]
+        if len(times) < self._least:
+            few = "taken together" if len(metrics) > 1 else "too few to give an error"
+            return Missing(f"{' and '.join(metrics)}: {count_of(len(times))}, {few}", WATCH_LONGER)
+        return Moments(times, self._stands(times), dict(zip(metrics, columns, strict=True)))
+
+    def _stands(self, times: Sequence[float]) -> list[float]:
+        key = (len(times), times[0], times[-1])
+        if key not in self._weights:
+            self._weights[key] = weights(times)
+        return self._weights[key]
 
     def increase_of(self, metric: str, **only: str) -> float | Missing:
         """Return by how much a counter grew within the segment."""
