@@ -386,15 +386,13 @@ def buckets(metric: str, samples: Samples) -> dict[float, float] | Missing:
 
     A bound may be spelt in two ways (``1`` and ``1.0``).
     """
+    name = f"{metric}.bucket"
+    flows = samples.parts(name)
+    if isinstance(flows, Missing):
+        return flows if samples.keys(name) else {}
     found: dict[float, float] = {}
-    spelt = {dict(labels).get("le", "") for labels in samples.keys(f"{metric}.bucket")}
-    for text in spelt:
+    for labels, flow in flows.items():
+        text = dict(labels).get("le", "")
         bound = math.inf if text in ("+Inf", "inf", "") else float(text)
-        flow = samples.counter(f"{metric}.bucket", le=text)
-        if isinstance(flow, Flow):
-            found[bound] = found.get(bound, 0.0) + samples.whole(flow)
-        elif bound not in found and len(spelt) == 1:
-            return flow
-    if spelt and not found:
-        return samples.absent(f"{metric}.bucket")
+        found[bound] = found.get(bound, 0.0) + samples.whole(flow)
     return dict(sorted(found.items()))

@@ -66,7 +66,9 @@ class Flow:
         return list(map(sub, levels[1:], levels))
 
     def plus(self, *others: Flow) -> Flow:
-        """Return the sum of flows."""
+        """Return the sum of flows, which restart together where they are one process's."""
+        if not others:
+            return self
         parts = self.parts + tuple(part for other in others for part in other.parts)
         return Flow(parts, max([self.resets, *(other.resets for other in others)]))
 

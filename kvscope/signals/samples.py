@@ -74,6 +74,7 @@ class Samples:
         self.store, self.segment, self.cell, self.drawn = store, segment, cell, drawn
         self._least = 1 if drawn else MIN_SAMPLES
         self._flows: dict[tuple[str, ...], Flow | Missing] = {}
+        self._parts: dict[str, dict[Labels, Flow] | Missing] = {}
         self._moments: dict[tuple[str, ...], Moments | Missing] = {}
         self._weights: dict[tuple[int, float, float], list[float]] = {}
         self._gaps: dict[tuple[int, float, float], str] = {}
@@ -151,18 +152,31 @@ class Samples:
         return Flow((Part(times, levels, jumps=True),))
 
     def _counted(self, metric: str, only: dict[str, str]) -> Flow | Missing:
-        parts: list[Part] = []
-        resets = 0
-        for labels, (times, values) in self.slices(metric, around=True, **only).items():
-            part, back = counted(times, values, self.store.ever_fell(metric, labels))
-            parts.append(part)
-            resets += back
-        if not parts:
+        flows = self.parts(metric)
+        if isinstance(flows, Missing):
+            return flows
+        chosen = [flow for labels, flow in flows.items() if not only or only.items() <= dict(labels).items()]
+        if not chosen:
             return self.absent(metric)
-        flow = Flow(tuple(parts), resets)
-        if flow.samples < self._least:
-            return Missing(f"{metric}: {count_of(flow.samples)}, only a total since the engine started", WATCH_LONGER)
-        return flow
+        return Flow(tuple(part for one in chosen for part in one.parts), sum(one.resets for one in chosen))
+
+    def parts(self, metric: str) -> dict[Labels, Flow] | Missing:
+        """Return the flow of each label set of a counter, read once; Missing where a total only was told."""
+        if metric not in self._parts:
+            self._parts[metric] = self._read(metric)
+        return self._parts[metric]
+
+    def _read(self, metric: str) -> dict[Labels, Flow] | Missing:
+        found: dict[Labels, Flow] = {}
+        for labels, (times, values) in self.slices(metric, around=True).items():
+            part, resets = counted(times, values, self.store.ever_fell(metric, labels))
+            found[labels] = Flow((part,), resets)
+        if not found:
+            return self.absent(metric)
+        most = max(flow.samples for flow in found.values())
+        if most < self._least:
+            return Missing(f"{metric}: {count_of(most)}, only a total since the engine started", WATCH_LONGER)
+        return found
 
     def level(self, metric: str, around: bool = False) -> Series | Missing:
         """Return a gauge over its labels: added up, or averaged where its unit is a share.
@@ -192,7 +206,9 @@ class Samples:
     def together(self, *metrics: str) -> list[tuple[float, ...]] | Missing:
         """Return time and values of gauges that were sampled at the same times, one row per time."""
         found = self.moments(Amount(metrics))
-        return found if isinstance(found, Missing) else list(zip(found.times, *found.columns.values(), strict=True))
+        if isinstance(found, Missing):
+            return found
+        return list(zip(found.times, *(found.columns[metric] for metric in metrics), strict=True))
 
     def _together(self, metrics: tuple[str, ...]) -> Moments | Missing:
         series = []

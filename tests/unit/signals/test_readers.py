@@ -183,6 +183,22 @@ class TestByHand:
         }
         assert [one.value for one in found.values() if isinstance(one, Reading)] == pytest.approx([4 / 3, 4.0, 6.0])
 
+    def test_waste_is_weighed_by_the_blocks_in_use_and_not_by_samples(self) -> None:
+        # 10 s with 1 block of 16 holding 8 tokens, 10 s with 100 blocks holding 1,520: 1,528 of 1,616 places are taken.
+        rows = []
+        for t in range(20):
+            blocks, tokens = (1.0, 8.0) if t < 10 else (100.0, 1520.0)
+            rows += [Sample("kv.used_blocks", blocks, float(t), ()), Sample("kv.used_tokens", tokens, float(t), ())]
+            rows.append(Sample("kv.block_size", 16.0, float(t), ()))
+        reading = signals.compute("block_waste_share", store_of(rows), store_of(rows).segments[0])
+        assert isinstance(reading, Reading)
+        assert reading.value == pytest.approx(1 - 1528 / 1616)
+
+    def test_gauges_of_one_name_asked_twice_are_told_twice(self) -> None:
+        rows = [Sample("kv.usage_ratio", 0.5, float(t), ()) for t in range(5)]
+        samples = Samples(store_of(rows), store_of(rows).segments[0])
+        assert samples.together("kv.usage_ratio", "kv.usage_ratio") == [(float(t), 0.5, 0.5) for t in range(5)]
+
     def test_a_count_is_exact_and_its_rate_is_not(self) -> None:
         rows = [Sample("sched.preemptions", float(t // 7), float(t), ()) for t in range(99)]
         store = store_of(rows)
