@@ -20,7 +20,7 @@ SETTLE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Setup:
     """``finding`` is an id, or empty for the strongest that turns a knob; ``knobs`` replace what its playbook sets.
 
     ``keep`` leaves the change in place, which gives up the stretch that would show drift.
@@ -32,22 +32,22 @@ class Plan:
     keep: bool = False
 
 
-def run(lab: Laboratory, playbooks: Sequence[Playbook], plan: Plan, prefix: str = "verify") -> Verification:
+def run(lab: Laboratory, playbooks: Sequence[Playbook], setup: Setup, prefix: str = "verify") -> Verification:
     """Measure, change one thing, measure again; the engine's settings are put back unless they are to be kept.
 
     NotEnoughData when nothing was found to verify, UsageError when what was found turns no knob.
     """
-    before = lab.stretch(f"{prefix}-baseline", plan.length)
+    before = lab.stretch(f"{prefix}-baseline", setup.length)
     found = diagnose(lab.store, playbooks, lab.source.describe(), current=before.name, include_silent=True)
-    finding = choose(found, playbooks, plan.finding, knobs=plan.knobs is None)
+    finding = choose(found, playbooks, setup.finding, knobs=setup.knobs is None)
     rule = rule_of(playbooks, finding.id)
-    sets = dict(plan.knobs if plan.knobs is not None else finding.experiment.set if finding.experiment else ())
-    controls = [lab.stretch(f"{prefix}-control", plan.length)]
+    sets = dict(setup.knobs if setup.knobs is not None else finding.experiment.set if finding.experiment else ())
+    controls = [lab.stretch(f"{prefix}-control", setup.length)]
     wanted, former = settings(lab, sets)
     try:
-        after = changed(lab, f"{prefix}-change", wanted, plan.length)
-        if not plan.keep:
-            controls.append(changed(lab, f"{prefix}-back", former, plan.length))
+        after = changed(lab, f"{prefix}-change", wanted, setup.length)
+        if not setup.keep:
+            controls.append(changed(lab, f"{prefix}-back", former, setup.length))
     except BaseException:
         # Whatever ends an experiment early, the engine is not left changed.
         lab.control.set(former, f"{prefix}-undone")

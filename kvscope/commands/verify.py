@@ -148,4 +148,4 @@ def _experiment(
     lab = Laboratory(source, control, tell=tell)
     lab.settle("warming up", Length(40, 1.0, experiment.SETTLE_S), 8)
     knobs = split_knobs(options.set) if options.set else None
-    return experiment.run(lab, books, experiment.Plan(length, options.finding, knobs, options.keep))
+    return experiment.run(lab, books, experiment.Setup(length, options.finding, knobs, options.keep))

@@ -10,6 +10,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 450
 MOST_PRIVATE = 30
+CONCEPTS = {
+    "kvscope.bench._accuracy_table",  # what a table of accuracy shows, beside what is measured
+    "kvscope.bench._curve_measure",  # what an engine holds for a request
+    "kvscope.commands._facts",  # model and device as found on this machine
+    "kvscope.plan.engines._vllm_v4",  # one model family's pools
+    "kvscope.sources._exchange",  # one exchange over HTTP, within limits
+    "kvscope.sources.maps._sglang_tiers",  # metrics of one subsystem
+    "kvscope.sources.maps._vllm_connectors",  # metrics of the connectors
+}
+"""Private modules that one other reads and that are not a page break."""
 
 
 @cache
@@ -44,6 +54,11 @@ def test_a_private_module_is_imported_inside_its_own_package_only() -> None:
         if private(name) and (outside := {one for one in by if not f"{one}.".startswith(f"{name.rpartition('.')[0]}.")})
     }
     assert reached == {}
+
+
+def test_a_private_module_with_one_reader_names_a_concept_of_its_own() -> None:
+    alone = {name for name, by in importers().items() if private(name) and len(by) == 1}
+    assert alone <= CONCEPTS, "say it in the module that reads it"
 
 
 def test_few_modules_are_private() -> None:
