@@ -74,7 +74,7 @@ def _weights(model: Geometry, given: Given, gpus: int) -> tuple[int, tuple[str, 
     if given.weights is not None:
         return -(-given.weights // gpus), ()
     if model.weights is None:
-        raise UsageError(f"{model.where}: the config does not say enough to count weights; expected --weights BYTES")
+        raise UsageError(f"{model.unweighed or model.where}: weights not counted; expected --weights BYTES")
     return -(-model.weights.total_bytes // gpus), (f"weights {model.weights.how}, split evenly over {gpus} GPU(s)",)
 
 

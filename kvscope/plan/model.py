@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvscope.errors import UsageError
 from kvscope.plan import families, kinds
 from kvscope.plan.config import ModelConfig, read_config
 from kvscope.plan.forms import KvForms, get
@@ -62,7 +63,10 @@ class StepRead:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A model's layers in order; ``assumed`` says what the config left open and how it was read."""
+    """A model's layers in order; ``assumed`` says what the config left open and how it was read.
+
+    ``unweighed`` says why there are no ``weights``.
+    """
 
     model_type: str
     where: str
@@ -75,6 +79,7 @@ class Geometry:
     width: int = 0
     words: int = 0
     widest_mlp: int = 0
+    unweighed: str = ""
 
     def forms(self, kv: str = "auto", index: str | None = None) -> KvForms:
         """Return the forms of keys, values and index; "auto": what the checkpoint fixes, else the model's dtype."""
@@ -118,7 +123,11 @@ def geometry(source: Path | str | Mapping[str, Any] | ModelConfig) -> Geometry:
     )
     layers = families.layers_of(config)
     dtype, kv_dtype = compute_dtype(config), checkpoint_dtype(config)
-    weights = weigh(config, layers)
+    weights, unweighed = None, ""
+    try:
+        weights = weigh(config, layers)
+    except UsageError as error:
+        unweighed = str(error)
     most = next((config.values[key] for key in CONTEXT_KEYS if isinstance(config.values.get(key), int)), None)
     if most is None:
         most = config.maybe("max_position_embeddings")
@@ -126,7 +135,18 @@ def geometry(source: Path | str | Mapping[str, Any] | ModelConfig) -> Geometry:
     width, words = config.maybe("hidden_size", "n_embd", "d_model") or 0, config.maybe("vocab_size") or 0
     widest = config.maybe("intermediate_size", "ffn_hidden_size") or 4 * width
     return Geometry(
-        config.model_type, config.where, layers, most, dtype, kv_dtype, weights, assumed, width, words, widest
+        config.model_type,
+        config.where,
+        layers,
+        most,
+        dtype,
+        kv_dtype,
+        weights,
+        assumed,
+        width,
+        words,
+        widest,
+        unweighed,
     )
 
 

@@ -73,15 +73,12 @@ class Weights:
         return round(always + self.expert_bytes * self.touched(batch))
 
 
-def weigh(config: ModelConfig, layers: Iterable[Layer]) -> Weights | None:
-    """Return the weights by formula, or None where the config does not say enough."""
+def weigh(config: ModelConfig, layers: Iterable[Layer]) -> Weights:
+    """Return the weights by formula; UsageError names the key without which they are not counted."""
     if config.model_type in NO_FORMULA:
-        return None
+        raise UsageError(f"{config.where}: no formula for the weights of model type {config.model_type!r}")
     silent = replace(config, read=set(), assumed=[])
-    try:
-        return _by_formula(silent, [layer for layer in layers if not layer.draft])
-    except UsageError:
-        return None
+    return _by_formula(silent, [layer for layer in layers if not layer.draft])
 
 
 def measured(found: Weights | None, total_bytes: int, how: str) -> Weights:

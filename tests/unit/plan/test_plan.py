@@ -178,6 +178,7 @@ def test_a_recurrent_state_does_not_grow() -> None:
         ("longcat-flash", {"mla_scale_kv_lora": True, "attention_method": "MLA"}),
         ("jamba-v0.1", {"mamba_inner_layernorms": True, "use_mamba_kernels": True, "mamba_dt_rank": 256}),
         ("hunyuan-large", {"use_mla": False, "kv_lora_rank": 512, "v_head_dim": 64, "qk_rope_head_dim": 64}),
+        ("zamba2-2.7b", {"state_size": 64, "num_query_groups": 32, "lora_rank": 128}),
         ("command-r7b", {"layer_switch": 4, "order_of_interleaved_layers": "local_attn_first"}),
         ("llama-3.1-8b", {"pretraining_tp": 1, "mlp_bias": False, "rope_scaling": {"factor": 8.0}}),
     ],
@@ -320,3 +321,14 @@ def test_a_mistake_is_one_line(words: list[str], says: str, capsys: pytest.Captu
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "says"), [("deepseek-v3.2", "without vocab_size"), ("zamba2-2.7b", "no formula")])
+def test_weights_that_are_not_counted_are_asked_for_by_what_is_missing(
+    name: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["plan", str(CONFIGS / f"{name}.json"), "--context", "1024", "--gpu", "H200"]
+    assert run(argv) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert "expected --weights BYTES" in said
