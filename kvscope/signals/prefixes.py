@@ -33,6 +33,16 @@ declare(
     "Prompt tokens taken from the prefix cache / tokens that a cached prefix shares: below 1 some are lost.",
 )
 declare(
+    "prefix_unrestored_share",
+    share(
+        amount("prefix.matched", less=("prefix.hits",)),
+        amount("prefix.queries", less=("prefix.hits",)),
+        "every prompt token looked up was found in this segment",
+    ),
+    DOWN,
+    "Prompt tokens computed although a cached prefix shares them / all prompt tokens computed.",
+)
+declare(
     "prefix_full_recomputes_per_s",
     rate("prefix.full_recomputes"),
     DOWN,
