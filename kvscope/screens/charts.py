@@ -39,6 +39,7 @@ class Charts:
         """Start and end of the baseline and how far its points move to lie under the current segment."""
         self._lines: dict[tuple[str, str], signals.Line] = {}
         self._counts: dict[int, dict[float, float]] = {}
+        self._layers: tuple[tuple[float, ...], HeatMap] | None = None
 
     def move(self, store: Store, window_s: float, end_s: float | None = None) -> None:
         """Move the axis to ``end_s``, by default the newest sample."""
@@ -92,17 +93,20 @@ class Charts:
 
     def layers(self, store: Store) -> HeatMap:
         """Resident KV bytes per layer."""
-        metric, label = "kv.bytes_per_layer", "KV bytes per layer"
+        metric, label, times = "kv.bytes_per_layer", "KV bytes per layer", self._columns()
+        if self._layers is not None and self._layers[0] == times:
+            return self._layers[1]  # read anew when a column is over: what 64 layers cost is half of a tick
         found = cells_of(Samples(store, Segment("", *self.window)), (metric,), "layer") if self.bin_s else []
         if not found:
             return HeatMap(label, "B", (), Missing(f"no source reports {metric}", "per-layer probes in the engine"))
-        times = self._columns()
         rows = []
         for cell in found:
             points = self._line(metric, self.bin_s * BINS / COLUMNS, cell).points(store, *self.window)
             at = {} if isinstance(points, Missing) else dict(points)
             rows.append(tuple(at.get(time_s) for time_s in times))
-        return HeatMap(label, "B", times, tuple(rows), tuple(cell.value for cell in found))
+        drawn = HeatMap(label, "B", times, tuple(rows), tuple(cell.value for cell in found))
+        self._layers = (times, drawn)
+        return drawn
 
     def latencies(self, store: Store, metric: str) -> HeatMap:
         """How many requests a latency came to, by bucket over time: the largest latencies above."""
