@@ -64,7 +64,7 @@ class Authored:
         node = self._items[key][1]
         if not isinstance(node, yaml.ScalarNode):
             raise self.fail(f"expected text, found a {_kind(node)}", key)
-        return " ".join(str(node.value).split())
+        return border.printable(" ".join(str(node.value).split()), MOST_BYTES)
 
     def choice(self, key: str, valid: Iterable[str], default: str | None = None) -> str:
         """Return a scalar that must be one of ``valid``."""
@@ -81,7 +81,7 @@ class Authored:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if not all(isinstance(one, yaml.ScalarNode) for one in nodes):
             raise self.fail("expected a list of texts", key)
-        return tuple(" ".join(str(one.value).split()) for one in nodes)
+        return tuple(border.printable(" ".join(str(one.value).split()), MOST_BYTES) for one in nodes)
 
     def mapping(self, key: str) -> Authored | None:
         """Return a mapping beneath this one, or None when absent."""

@@ -15,6 +15,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from probes.border import lines_printable
+
 EXIT_OK = 0
 EXIT_FINDING = 1
 EXIT_USAGE = 2
@@ -25,9 +27,15 @@ EXIT_INTERRUPTED = 130
 
 
 class KvscopeError(Exception):
-    """An error with one clear line for a person and an exit code for a script."""
+    """An error with one clear line for a person and an exit code for a script.
+
+    What it quotes may be text of others, so nothing in it is left that a terminal would obey.
+    """
 
     exit_code = EXIT_USAGE
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(lines_printable(message))
 
 
 class UsageError(KvscopeError):

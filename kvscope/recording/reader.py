@@ -81,7 +81,11 @@ class Recording:
     def count(self) -> int:
         """Values folded into chunks."""
         rows = self._rows("SELECT coalesce(sum(n), 0) FROM chunks")
-        return int(rows[0][0]) if rows else 0
+        try:
+            return border.whole(rows[0][0], f"{self.path}: values") if rows else 0
+        except border.Refused as error:
+            self.damage = self.damage or f"{error}; what is whole was read"
+            return 0
 
     def samples(self, every: int = 1) -> Iterator[Sample]:
         """Yield every sample in time order, or every n-th of a series; holds one generation (300 s) at a time.
