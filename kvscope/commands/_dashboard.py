@@ -94,11 +94,11 @@ def serve_page(words: Sequence[str], address: str) -> int:
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"--web-address {address!r}: expected HOST:PORT")
     try:
-        from textual_serve.server import Server
+        from kvscope.commands._page_server import PageServer
     except ModuleNotFoundError:
         raise UsageError("--web needs textual-serve: pip install 'kvscope[web]'") from None
     if host not in ("127.0.0.1", "localhost", "[::1]"):
         print(f"kvscope: {host} is open to others, and whoever opens the page has your keys", file=sys.stderr)
     command = shlex.join([sys.executable, "-m", "kvscope", *words])
-    Server(command, host=host.strip("[]"), port=int(port), title="kvscope").serve()
+    PageServer(command, host.strip("[]"), int(port)).serve()
     return 0

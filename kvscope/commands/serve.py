@@ -65,6 +65,8 @@ def run(options: argparse.Namespace) -> int:
     flags = (*flags, "--model", options.model, "--device", options.device, "--dtype", options.dtype)
     if options.max_context is not None:
         flags = (*flags, "--max-context", str(options.max_context))
+    if options.host not in ("127.0.0.1", "localhost", "::1"):
+        print(f"kvscope: {options.host} is open to others: whoever reaches it may use the model", file=sys.stderr)
     with waiting("starting the engine") as tick:
         engine = BuiltinEngine.start(knobs, (*flags, "--threads", str(options.threads)), tick)
     try:

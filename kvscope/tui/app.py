@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import ClassVar
 
@@ -217,7 +217,8 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
     if in_terminal:
         terminal.watch()
     try:
-        with terminal.asked_for_its_size():
+        # A page has no terminal to ask, and its driver writes to the very stream that would be another one meanwhile.
+        with nullcontext() if os.environ.get("TEXTUAL_DRIVER") else terminal.asked_for_its_size():
             app.run()
     finally:
         app.poller.stop()
