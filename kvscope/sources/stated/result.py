@@ -363,7 +363,9 @@ _TEXT = {
     "Max request concurrency": ("max_concurrency", 1.0),
     "Request rate configured (RPS)": ("request_rate", 1.0),
 }
-_TEXT_LATENCY = re.compile(r"^(Mean|Median|P50|P90|P95|P99|Std) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*(\d+(?:\.\d+)?)")
+_TEXT_LATENCY = re.compile(
+    r"^(Mean|Median|P50|P90|P95|P99|Std) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*(\d+(?:\.\d+)?)"
+)
 _LLAMA_ROW = re.compile(r"\|\s*(pp|tg)(\d+)[^|]*\|\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?))?\s*\|")
 
 
