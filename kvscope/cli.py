@@ -84,6 +84,10 @@ def _run(argv: Sequence[str]) -> int:
         return EXIT_USAGE
     # Only the command that was named is imported: the others would be a tenth of a dashboard's start.
     options = _parser(argv[:1] if argv and argv[0] in names else names).parse_args(argv)
+    if any(getattr(options, name, None) for name in ("header", "bearer_env", "ca")):
+        from kvscope.sources import access
+
+        access.use(options.header, options.bearer_env or "", options.ca or "")
     if options.command is None:
         return _pick()
     return int(_module(options.command).run(options))

@@ -17,6 +17,11 @@ TARGET_HELP = (
 def add_target(parser: argparse.ArgumentParser) -> None:
     """The thing to read."""
     parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    parser.add_argument(
+        "--header", action="append", default=[], metavar="NAME:VALUE", help="send this with every request for a page"
+    )
+    parser.add_argument("--bearer-env", metavar="VAR", help="send the token that this environment variable holds")
+    parser.add_argument("--ca", metavar="FILE", help="trust the certificates in this file (PEM)")
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from kvscope.errors import SourceError
+from kvscope.sources import access
 from kvscope.sources._exchange import Deadline, NotWhole, Plain, Secure
 from probes import border
 
@@ -49,17 +50,14 @@ class _SameHostOnly(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         old, new = urlsplit(req.full_url), urlsplit(newurl)
-        shown = border.printable(newurl, 200)
+        shown = border.printable(access.without_query(newurl), 200)
+        asked = access.without_query(req.full_url)
         if old.hostname == new.hostname and old.scheme == "https" and new.scheme == "http":
-            raise FetchError(
-                f"{req.full_url}: redirects from https to http ({shown}); give that address if it is meant"
-            )
+            raise FetchError(f"{asked}: redirects from https to http ({shown}); give that address if it is meant")
         if (old.hostname, old.port) != (new.hostname, new.port) or new.scheme not in ("http", "https"):
-            raise FetchError(f"{req.full_url}: redirects to another place ({shown}); give that address if it is meant")
+            raise FetchError(f"{asked}: redirects to another place ({shown}); give that address if it is meant")
         if old.scheme == "https" and new.scheme != "https":
-            raise FetchError(
-                f"{req.full_url}: redirects from https to http ({shown}); give that address if it is meant"
-            )
+            raise FetchError(f"{asked}: redirects from https to http ({shown}); give that address if it is meant")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -78,10 +76,15 @@ def fetch(
     gains nothing by it. ``form`` is posted where given; ``headers`` are added to our own; ``tls`` says whom to
     trust and who we are.
     """
-    request = urllib.request.Request(url, data=form, headers={**_HEADERS, **(headers or {})})
+    known = access.current()
+    tls = tls or known.tls
+    # A Prometheus that was given its own credentials gets no others.
+    ours = headers if headers is not None else known.headers
+    request = urllib.request.Request(url, data=form, headers={**_HEADERS, **ours})
+    said_url, url = url, access.without_query(url)
     until = Deadline(timeout_s, clock)
     try:
-        with _opener(url, tls, until).open(request, timeout=timeout_s) as answer:
+        with _opener(said_url, tls, until).open(request, timeout=timeout_s) as answer:
             body = _body(url, answer, until)
     except urllib.error.HTTPError as error:
         said, reason = _said(error), border.printable(error.reason, 80)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.sources._replicas import Labeller, describe
+from kvscope.sources.access import without_query
 from kvscope.sources.clock import STEADY
 from kvscope.sources.fetch import fetch
 from kvscope.sources.scrape import TIMEOUT_S, Fetch, ScrapeSource, is_url, page_url
@@ -87,7 +88,9 @@ class FleetSource:
         self._waiting = self._first_round()
         if not any(member.source for member in self._members):
             self.close()
-            raise SourceError("; ".join(member.silent or f"{member.url}: no answer" for member in self._members[:3]))
+            raise SourceError(
+                "; ".join(member.silent or f"{without_query(member.url)}: no answer" for member in self._members[:3])
+            )
 
     def describe(self) -> Description:
         target = ",".join(member.label.replica for member in self._members)
@@ -164,7 +167,7 @@ class FleetSource:
             samples, said = poll.samples, poll.notices
             member.silent = "" if member.source.describe().alive else "it does not answer"
         except SourceError as error:
-            said = () if member.silent else (str(error).removeprefix(f"{member.url}: "),)
+            said = () if member.silent else (str(error).removeprefix(f"{without_query(member.url)}: "),)
             member.silent = str(error)
         except Exception as error:
             # Whatever one member says must not end the others.

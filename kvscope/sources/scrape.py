@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 from kvscope.errors import SourceError, UsageError
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
+from kvscope.sources.access import without_query
 from kvscope.sources.clock import STEADY
 from kvscope.sources.fetch import FetchError, fetch
 from kvscope.sources.flags import flags_of, local_pid
@@ -79,7 +80,7 @@ class ScrapeSource:
         text = get(self.url, first_timeout_s or timeout_s)
         self._last_t = wall()
         with self._reading:
-            self._log = PageLog(reader_for(text, self.url, alone=alone))
+            self._log = PageLog(reader_for(text, without_query(self.url), alone=alone))
         self._look_beside()
         side = self._side()
         with self._reading:
@@ -96,7 +97,13 @@ class ScrapeSource:
         kind = self._log.reader.engine.ENGINE
         heard_s = self._log.heard_s or None
         return Description(
-            kind, self.url, tags["engine"], tags.get("version", ""), tags, alive=self._log.answered, heard_s=heard_s
+            kind,
+            without_query(self.url),
+            tags["engine"],
+            tags.get("version", ""),
+            tags,
+            alive=self._log.answered,
+            heard_s=heard_s,
         )
 
     def poll(self) -> Poll:
@@ -106,7 +113,7 @@ class ScrapeSource:
         try:
             text = self._get(self.url, self._timeout_s)
         except FetchError as error:
-            self._log.failure(self._now(), str(error).removeprefix(f"{self.url}: "))
+            self._log.failure(self._now(), str(error).removeprefix(f"{without_query(self.url)}: "))
         else:
             if not self._log.answered:
                 self._look_beside()
