@@ -56,8 +56,6 @@ class _SameHostOnly(urllib.request.HTTPRedirectHandler):
             raise FetchError(f"{asked}: redirects from https to http ({shown}); give that address if it is meant")
         if (old.hostname, old.port) != (new.hostname, new.port) or new.scheme not in ("http", "https"):
             raise FetchError(f"{asked}: redirects to another place ({shown}); give that address if it is meant")
-        if old.scheme == "https" and new.scheme != "https":
-            raise FetchError(f"{asked}: redirects from https to http ({shown}); give that address if it is meant")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
