@@ -115,12 +115,6 @@ declare(
     unit="x",
 )
 declare(
-    "mixed_step_share",
-    share("batch.mixed_steps", "batch.decode_steps"),
-    NEITHER,
-    "Decode steps that also computed prompt tokens / decode steps.",
-)
-declare(
     "token_wait_share",
     Clip(1 - ratio("time.decode", "batch.decode_steps", "s") / mean_of("latency.tpot"), 0.0),
     DOWN,

@@ -175,4 +175,3 @@ declare(
 declare(
     "block_idle_mean_s", mean_of("block.idle"), NEITHER, "Last use to eviction of a block, mean over evicted blocks."
 )
-declare("block_reuse_gap_mean_s", mean_of("block.reuse_gap"), NEITHER, "Gap between two uses of a block, mean.")

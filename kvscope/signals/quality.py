@@ -35,12 +35,6 @@ declare(
     UP,
     "By how much a generated token leads the next best one, on average: falls before accuracy does.",
 )
-declare(
-    "narrow_token_share",
-    share("quality.narrow_tokens", _LOOKED, _NOT_LOOKED),
-    DOWN,
-    "Generated tokens that lead by less than one logit: those that small errors can turn.",
-)
 _agreed = declare(
     "shadow_agreement",
     share("quality.shadow_agreed", _SHADOW, _NO_SHADOW),
@@ -52,12 +46,6 @@ declare(
     ratio("quality.shadow_kl_sum", _SHADOW, "nats", _NO_SHADOW),
     DOWN,
     "Nats a token by which sampled requests differ from what the full cache says to the same words.",
-)
-declare(
-    "shadow_margin_kept",
-    share("quality.shadow_margin_sum", "quality.shadow_full_margin_sum", _NO_SHADOW),
-    UP,
-    "Lead of sampled requests' tokens / their lead with the full cache.",
 )
 declare(
     "answers_kept",

@@ -120,7 +120,7 @@ class TestAuthoring:
         wrong = text.replace("kv-short-with-queue.likely.jsonl", "kv-short-with-queue.silent.jsonl")
         folder = tmp_path / "playbooks"
         folder.mkdir()
-        (folder / "kv-short-with-queue.yaml").write_text(wrong.replace(": samples/", f": {ROOT}/samples/"))
+        (folder / "kv-short-with-queue.yaml").write_text(re.sub(r"([:-]) samples/", rf"\1 {ROOT}/samples/", wrong))
         told = prove(load_playbook(folder / "kv-short-with-queue.yaml"), PLAYBOOKS)
         assert next(line for good, line in told if not good).endswith("silent, expected likely")
 
