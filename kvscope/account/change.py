@@ -203,9 +203,13 @@ def kv_ratio(before: Intervals, after: Intervals) -> tuple[float, str] | None:
         bytes_ = _settings(before, after, metric)
         if bytes_ is not None and bytes_ != 1:
             return bytes_, "bytes per token that the engine tells"
-    capacity = _settings(before, after, "kv.capacity_tokens")
+    capacity, memory = (_settings(before, after, metric) for metric in ("kv.capacity_tokens", "kv.reserved_bytes"))
+    # A pool of another size is no other form: somebody must say that the type changed, or that the memory did not.
     if capacity is not None and abs(capacity - 1) >= CHANGED:
-        return 1 / capacity, "capacity in tokens, the memory taken as equal"
+        if memory is not None:
+            return memory / capacity, "capacity in tokens and the pool's bytes"
+        if all(dtypes):
+            return 1 / capacity, "capacity in tokens, the memory taken as equal"
     stored = [_bits(name) for name in dtypes]
     return (stored[1] / stored[0], "the KV types' names") if stored[0] and stored[1] else None
 

@@ -161,7 +161,7 @@ def _shared_pool(cut: Intervals, running: Sequence[float]) -> list[float] | None
 
     ``/slots`` tells every slot the size of the whole pool, so their sum is slots times too large. Where nobody says
     which it is: slots that share one never hold more than its size together, and several that stay near it do not by
-    chance. Such a slot needs no queue to be starved: when the pool is full its decode fails, and the request in error.
+    chance. Such a slot needs no queue to be starved: when the pool is full its decode fails, and so does the request.
     """
     slots, used = cut.window.setting("sched.max_running"), cut.gauge("kv.used_tokens")
     sizes, said = cut.window.setting("kv.capacity_tokens"), cut.window.setting("config.kv_unified")
