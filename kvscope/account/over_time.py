@@ -12,8 +12,8 @@ from kvscope.signals.reading import Missing
 from kvscope.signals.samples import Samples
 from kvscope.store import Segment, Store
 
-NOW_S = 20.0
-"""Seconds that count as now: a limit that was lifted is gone from the majority of them within 15 s at the latest."""
+NOW_S = 16.0
+"""Seconds that count as now: half of them make a limit, so one that comes or goes is seen within some 10 s."""
 MOST_BINS = 400
 
 
