@@ -10,10 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from kvscope.sources._base import Mark
-
 from kvscope.recording import write_fixture
 from kvscope.sources import open_target
+from kvscope.sources.source import Mark
 from probes.sample import Sample
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,10 +56,10 @@ CUTS = {
     "prefill-stalls-tokens.likely.vllm": Cut("cpu_vllm_long_prefill", buckets=GAPS),
     "prefill-stalls-tokens.silent.vllm-preempts": Cut("07_kv_too_small_preempt", buckets=GAPS),
     "rejected-at-the-door.likely.vllm": Cut("16_queue_limit_rejections"),
-    "admission-capped.likely.llamacpp": Cut(
+    "admission-capped.possible.llamacpp": Cut(
         "cpu_llamacpp_slots_cap", metrics=(*CORE, "time.decode_requests", "time.prefill_requests")
     ),
-    "admission-capped.likely.dynamo": Cut("cpu_dynamo_cap"),
+    "admission-capped.possible.dynamo": Cut("cpu_dynamo_cap"),
     "kv-smaller-decode-slower.possible.h200": Cut("gpu_decode_fp8", "gpu_decode_bf16", SMALL),
     "attention-slower-low-bit.likely.h200": Cut("gpu_decode_fp8", "gpu_decode_bf16", TRACE, (), "trace.json.gz"),
     "attention-slower-low-bit.silent.h200": Cut("gpu_decode_bf16", "gpu_decode_fp8", TRACE, (), "trace.json.gz"),

@@ -6,31 +6,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 from kvscope import signals
-from kvscope.signals.algebra import Rate, amount, first_of, gauge, ratio, share
+from kvscope.signals.algebra import Rate, amount, first_of, ratio, share
 from kvscope.signals.evaluate import evaluate
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.phases import request_phases
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, NEITHER, SIGNALS, UP, declare, procedure
-from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Cell, Samples
+from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Samples
 from kvscope.signals.steps import prompt_tokens, step_times
-from probes.catalog import REPLICA
 
 STALLED = 5.0
 """A gap of this many pure steps is a wait for something else: of steps that merely vary, 99 in 100 lie below three."""
 _FEWEST_GAPS = 50
-_FEWEST_LEVELS = 5
-_IDLE = 0.05
-"""Requests below which a replica ran nothing, but for a moment."""
 HALF = 0.5
 """Where prompts are not told: a pool never more than half full would hold all that ran once more."""
 _BOOKS_BY_BLOCK = ("vllm", "dynamo", "llama.cpp")
 """Engines that allot KV as tokens come; what they count as taken is what is held."""
-_BORN_WITH_FIRST_USE = ("sglang", "vllm")
-"""Engines whose labelled counters are not on the page before they first grow."""
 KV_EVENTS = "KV events (vLLM --kv-events-config, SGLang --kv-events-config), or the prompts themselves"
 
 
@@ -178,27 +171,6 @@ def _level(samples: Samples, metric: str) -> float | None:
 
 
 @procedure(
-    "tier_returned_share",
-    unit="x",
-    reads=("tier.bytes_in", "tier.bytes_out", "tier.tokens_in", "tier.tokens_out", "tier.blocks_in", "tier.blocks_out"),
-    help="What a slower tier gave back / what was stored in it, in bytes, else tokens or blocks.",
-)
-def tier_returned_share(samples: Samples) -> Reading | Missing:
-    nothing = "nothing was stored in a slower tier in this segment"
-    for unit in ("bytes", "tokens", "blocks"):
-        stored, loaded = samples.counter(f"tier.{unit}_out"), samples.counter(f"tier.{unit}_in")
-        if isinstance(stored, Missing):
-            continue
-        if not isinstance(loaded, Missing):
-            return evaluate(ratio(f"tier.{unit}_in", f"tier.{unit}_out", "x", nothing), samples)
-        others = any(samples.store.keys(f"tier.{one}_in") for one in ("bytes", "tokens", "blocks"))
-        grown = samples.increase_of(f"tier.{unit}_out")
-        if not others and isinstance(grown, float) and grown > 0 and engine_of(samples) in _BORN_WITH_FIRST_USE:
-            return _inferred(0.0, "x", "loads are counted from the first one on, and there is no such counter")
-    return Missing("nobody counts what a slower tier takes and gives", "an engine with a second tier")
-
-
-@procedure(
     "pace_beside_prompts",
     unit="x",
     reads=("batch.steps", "tokens.generated", "tokens.prefilled", "sched.running"),
@@ -278,18 +250,24 @@ decode_batch = declare(
     NEITHER,
     "Output tokens of a decode step: counted, so idle stretches do not lower it.",
 )
+
+
 attend_step_s = declare(
     "attend_step_s",
     ratio("time.attend", "batch.decode_steps", "s", "no step decoded"),
     DOWN,
     "Attention of one decode step, all layers.",
 )
+
+
 linear_step_s = declare(
     "linear_step_s",
     ratio("time.linear", "batch.decode_steps", "s", "no step decoded"),
     DOWN,
     "Weights of one decode step, all layers: what changes only with the device and the model.",
 )
+
+
 busy_tokens_per_s = declare(
     "busy_tokens_per_s",
     Rate(amount("tokens.generated"), when=amount("sched.running").above(0)),
@@ -326,125 +304,30 @@ def next_request_room(samples: Samples) -> Reading | Missing:
 
 
 @procedure(
-    "tier_fill_share",
-    unit="ratio",
-    reads=("tier.usage_ratio", "tier.used_tokens", "tier.capacity_tokens", "tier.used_bytes", "tier.capacity_bytes"),
-    help="Share of a slower tier that holds KV, at the end of the segment.",
-)
-def tier_fill_share(samples: Samples) -> Reading | Missing:
-    for used, room in (("tier.used_tokens", "tier.capacity_tokens"), ("tier.used_bytes", "tier.capacity_bytes")):
-        held, fits = samples.setting(used), samples.setting(room)
-        if not isinstance(held, Missing) and not isinstance(fits, Missing) and fits > 0:
-            return Reading(min(1.0, held / fits), 0.0, "ratio", "measured: used over capacity", 1, 1)
-    share_held = samples.setting("tier.usage_ratio")
-    if isinstance(share_held, Missing):
-        return share_held
-    return Reading(share_held, 0.0, "ratio", "measured: as reported", 1, 1)
-
-
-@procedure(
-    "prefix_back_share",
-    unit="ratio",
-    reads=("prefix.reusable", "prefix.matched", "prefix.queries"),
-    help="Prompt tokens that came before / looked up: counted, else what a kept prompt still matches.",
-)
-def prefix_back_share(samples: Samples) -> Reading | Missing:
-    nothing = "no prompt token was looked up in this segment"
-    counted = evaluate(share("prefix.reusable", "prefix.queries", nothing), samples)
-    if isinstance(counted, Reading):
-        return counted
-    return evaluate(share("prefix.matched", "prefix.queries", nothing), samples)
-
-
-@procedure(
-    "prefix_cut_tokens",
-    unit="tokens",
-    reads=("prefix.matched", "prefix.hits", "request.tokens_computed"),
-    help="Tokens of a prompt that a kept prefix matched and that were computed all the same, a request.",
-)
-def prefix_cut_tokens(samples: Samples) -> Reading | Missing:
-    matched, found = samples.increase_of("prefix.matched"), samples.increase_of("prefix.hits")
-    if isinstance(matched, Missing):
-        return matched
-    if isinstance(found, Missing):
-        return found
-    asked = [value for _, values in samples.slices("request.tokens_computed").values() for value in values]
-    grown = samples.increase_of("request.tokens_computed.count")
-    requests = float(len(asked)) or (0.0 if isinstance(grown, Missing) else grown)
-    if requests <= 0:
-        return Missing("no request is told in this segment", SEND_WORK)
-    return Reading(max(0.0, matched - found) / requests, 0.0, "tokens", "measured: counted", 1, round(requests))
-
-
-@procedure(
-    "idle_replicas_beside_queues",
-    unit="replicas",
-    reads=("sched.running", "sched.waiting"),
-    help="Replicas that ran nothing while others had requests waiting: 0 where none waits anywhere.",
-    better=DOWN,
-)
-def idle_replicas_beside_queues(samples: Samples) -> Reading | Missing:
-    from kvscope.signals.replicas import names
-
-    fleet = names(samples.store)
-    if len(fleet) < 2:
-        return Missing("one engine: there is nothing to compare it with", "watch the fleet: host1:8000,host2:8000")
-    told = {one: _load_of(samples.only(Cell(REPLICA, one))) for one in fleet}
-    known = [pair for pair in told.values() if pair is not None]
-    if len(known) < 2:
-        return Missing("fewer than two replicas tell what runs and waits", WATCH_LONGER)
-    idle = sum(running < _IDLE and waiting < _IDLE for running, waiting in known)
-    queued = any(waiting >= 1 for _, waiting in known)
-    return Reading(float(idle if queued else 0), 0.0, "replicas", f"measured: of {len(known)} replicas", 1, len(known))
-
-
-def _load_of(samples: Samples) -> tuple[float, float] | None:
-    """Return mean requests running and waiting of one replica."""
-    running, waiting = (evaluate(gauge(one), samples) for one in ("sched.running", "sched.waiting"))
-    if isinstance(running, Missing) or isinstance(waiting, Missing):
-        return None
-    return running.value, waiting.value
-
-
-@procedure(
-    "device_memory_growth",
+    "steps_have_room",
     unit="x",
-    reads=("gpu.mem_used",),
-    help="Device memory in use at the end / at the start, where it only ever rose; 1 where it fell again.",
+    reads=("time.linear", "time.host", "batch.tokens_per_step", "engine.info", "sched.running", "sched.waiting"),
+    help="Throughput if all that wait ran too / now, where a step's fixed part is known.",
+    better=UP,
 )
-def device_memory_growth(samples: Samples) -> Reading | Missing:
-    found = samples.level("gpu.mem_used")
-    if isinstance(found, Missing):
-        return found
-    _, values = found
-    if len(values) < _FEWEST_LEVELS or values[0] <= 0:
-        return Missing(f"only {len(values)} readings of device memory", WATCH_LONGER)
-    fell = any(after < 0.98 * before for before, after in pairwise(values))
-    return Reading(1.0 if fell else values[-1] / values[0], 0.0, "x", "measured: first and last", 1, len(values))
+def steps_have_room(samples: Samples) -> Reading | Missing:
+    # A server on one core computes each token by itself: nothing is paid once a step, and no page tells the threads.
+    if engine_of(samples) == "llama.cpp" and isinstance(samples.counter("time.linear"), Missing):
+        return Missing(
+            "nobody says whether steps grow with each request", "a trace, or the server's device and threads"
+        )
+    return signals.compute("batch_growth_gain", samples.store, samples.segment)
 
 
 @procedure(
-    "tier_asked_tokens",
-    unit="tokens",
-    reads=("tier.queries",),
-    help="Prompt tokens looked up in a slower tier in the whole segment: counted.",
+    "waits_for_clients_share",
+    unit="ratio",
+    reads=("sched.running", "sched.waiting", "batch.steps", "tokens.generated"),
+    help="Share of the watched time in which no request was there: by steps between samples, else by the samples alone.",
 )
-def tier_asked_tokens(samples: Samples) -> Reading | Missing:
-    asked = samples.increase_of("tier.queries")
-    return asked if isinstance(asked, Missing) else Reading(asked, 0.0, "tokens", "measured: counted", 1, 1)
-
-
-@procedure(
-    "request_length_growth",
-    unit="x",
-    reads=("request.tokens_in", "request.tokens_computed"),
-    help="Prompt tokens of the later half of the requests / of the earlier half.",
-)
-def request_length_growth(samples: Samples) -> Reading | Missing:
-    for metric in ("request.tokens_in", "request.tokens_computed"):
-        pairs = samples.observed(metric)
-        if not isinstance(pairs, Missing) and len(pairs[1]) >= _FEWEST_LEVELS:
-            half = len(pairs[1]) // 2
-            early, late = sum(pairs[1][:half]) / half, sum(pairs[1][-half:]) / half
-            return Reading(late / max(early, 1.0), 0.0, "x", "measured: each request", 1, len(pairs[1]))
-    return Missing("nobody tells requests one by one", "the server's log, or its API's answers")
+def waits_for_clients_share(samples: Samples) -> Reading | Missing:
+    by_steps = signals.compute("limit_idle_share", samples.store, samples.segment)
+    by_samples = signals.compute("busy_sample_share", samples.store, samples.segment)
+    if isinstance(by_steps, Missing) or isinstance(by_samples, Missing):
+        return by_steps if isinstance(by_steps, Missing) else by_samples
+    return _inferred(max(by_steps.value, 1 - by_samples.value), "ratio", "what neither samples nor steps show as busy")

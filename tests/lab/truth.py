@@ -35,10 +35,13 @@ SLUGS: dict[str, tuple[str, ...]] = {
     "reuse": ("prefix_caching_off",),
     "kv_type": ("kv_read_path_slower", "fp8_kv_slow_kernel_path"),
     "think": ("outside_engine_client_or_frontend",),
+    "demand": ("outside_engine_client_or_frontend",),
     "long": ("prefill_decode_interference",),
     "prompt": ("prefill_compute_bound",),
 }
 """Lift → slugs that name it; a pool that loses prefixes has a name of its own."""
+IDLE = 2.0
+"""An open load that could double before its requests always overlap is held back by its clients: no lift is needed."""
 UP = ("tokens_per_s", "answered")
 
 
@@ -93,9 +96,22 @@ def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
             if gain > best:
                 best, floor = gain, max(FLOOR, floors.get(figure, 0.0), own)
         gains[name], past[name] = best, floor
+    if about["load"]["rate_per_s"] and (room := _room(case / "base")) >= IDLE:
+        gains["demand"], past["demand"] = room, FLOOR
     true = tuple(name for name, gain in gains.items() if gain >= 1 + max(past[name], WORTH))
     small = tuple(name for name, gain in gains.items() if gain >= 1 + past[name] and name not in true)
     return Truth(gains, true, small, max(past.values(), default=FLOOR))
+
+
+def _room(run: Path) -> float:
+    """Return by how much an open load could grow before requests always overlap: time over time with any in flight."""
+    kept = json.loads((run / "client.json").read_text())
+    spans = sorted((row["t"], row["t"] + row["e2e"]) for row in kept["rows"] if row["e2e"] is not None)
+    busy, until = 0.0, 0.0
+    for start, end in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return (kept["warm_s"] + kept["seconds"]) / busy if busy else 10.0
 
 
 def floors_of(cases: Iterable[Path]) -> dict[str, float]:

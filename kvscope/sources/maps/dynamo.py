@@ -56,6 +56,15 @@ MAP = (
     Entry(
         _OLD + "total_blocks", "kv.capacity_blocks", "gauge", "blocks", unless=_PART + "total_blocks", until=_BEFORE_1
     ),
+    Entry(
+        _FRONT + "model_total_kv_blocks",
+        "kv.capacity_blocks",
+        "gauge",
+        "blocks",
+        unless=_PART + "total_blocks",
+        caveat="of one worker",
+    ),
+    Entry(_FRONT + "model_max_num_batched_tokens", "config.max_batched_tokens", "gauge", "tokens", combine="max"),
     Entry(_OLD + "active_blocks", "kv.used_blocks", "gauge", "blocks", until=_BEFORE_1),
     Entry(_FRONT + "model_kv_cache_block_size", "kv.block_size", "gauge", "tokens", combine="max"),
     Entry(_FRONT + "cached_tokens_sum", "prefix.hits", "counter", "tokens", caveat="the sum of a histogram"),

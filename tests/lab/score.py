@@ -1,0 +1,129 @@
+"""Hold the diagnosis of each laboratory case against what its lifts proved, and write the tables of ``docs/proof.md``.
+
+    python -m tests.lab.score DIR [--misses]
+
+A case is ``right`` where a true cause is among the first two findings and at most three causes are named, ``silent``
+where a cause was true and nothing was named, ``abstains`` where what is named leaves the true cause open by name,
+``wrong`` where only other causes are named. Where nothing helped, silence is ``quiet`` and a finding a false alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvscope.diagnose import diagnose
+from kvscope.finding import Finding
+from kvscope.playbook import load_all
+from kvscope.playbook_schema import Playbook
+from kvscope.whole import read_whole
+from tests.lab.truth import SLUGS, Truth, floors_of, truth_of
+
+CLAIMS = ("confirmed", "likely", "possible")
+OUTCOMES = ("right", "abstains", "silent", "wrong", "quiet", "false alarm")
+CHAIN = {
+    "prefill_compute_bound": ("long", "reuse", "pool/prefix"),
+    "prefill_decode_interference": ("prompt", "reuse", "pool/prefix"),
+}
+"""What is true at the same time: a slug that may be named beside a true lift, and is neither right nor wrong for it."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One case: what is true, what was named (strongest first), and how that came out."""
+
+    name: str
+    engine: str
+    family: str
+    truth: Truth
+    named: tuple[tuple[str, str], ...]
+    outcome: str
+
+
+def score(case: Path, rules: Sequence[Playbook], floors: Mapping[str, float]) -> Scored | None:
+    """Score one case; None where its runs are not all there."""
+    truth = truth_of(case, floors)
+    if truth is None:
+        return None
+    about = json.loads((case / "case.json").read_text())
+    store, description = read_whole(case / "base" / "pages.jsonl.gz")
+    found = diagnose(store, rules, description).findings
+    claims = [one for one in found if one.verdict in CLAIMS]
+    named = tuple(dict.fromkeys((one.slug, one.verdict) for one in claims))
+    outcome = _outcome(truth, claims, {rule.id: rule.cause.slug for rule in rules})
+    return Scored(case.name, about["engine"], about["family"], truth, named, outcome)
+
+
+def accepted(truth: Truth, lifts: Sequence[str]) -> set[str]:
+    """Return the slugs that name any of ``lifts``; prompts that cost throughput are a limit of prefill, too."""
+    slugs = {slug for lift in lifts for slug in SLUGS[lift]}
+    if "long" in lifts and truth.gains.get("long", 1.0) >= 2.0:
+        slugs |= set(SLUGS["prompt"])
+    return slugs
+
+
+def _outcome(truth: Truth, claims: Sequence[Finding], slug_of: Mapping[str, str]) -> str:
+    slugs = list(dict.fromkeys(one.slug for one in claims))
+    true, small = accepted(truth, truth.true), accepted(truth, truth.small)
+    if not truth.true:
+        return "quiet" if set(slugs) <= small else "false alarm"
+    if true & set(slugs[:2]) and len(slugs) <= 3:
+        return "right"
+    if not slugs:
+        return "silent"
+    left_open = {slug_of.get(rival.look, "") for one in claims for rival in one.rivals if rival.state != "excluded"}
+    beside = {slug for slug, lifts in CHAIN.items() if set(lifts) & set(truth.true)}
+    if true & left_open or set(slugs) <= beside | small:
+        return "abstains"
+    return "wrong"
+
+
+def table(scored: Sequence[Scored]) -> str:
+    """Return the outcomes by engine and family as a Markdown table."""
+    lines = ["| engine | family | cases | " + " | ".join(OUTCOMES) + " |", "|---|---|---|" + "---|" * len(OUTCOMES)]
+    groups: dict[tuple[str, str], list[Scored]] = {}
+    for one in scored:
+        groups.setdefault((one.engine, one.family), []).append(one)
+        groups.setdefault((one.engine, "all"), []).append(one)
+    for (engine, family), found in sorted(groups.items(), key=lambda pair: (pair[0][0], pair[0][1] == "all", pair[0])):
+        counts = Counter(one.outcome for one in found)
+        cells = " | ".join(str(counts.get(outcome, 0) or "") for outcome in OUTCOMES)
+        lines.append(f"| {engine} | {family} | {len(found)} | {cells} |")
+    return "\n".join(lines)
+
+
+def misses(scored: Sequence[Scored]) -> str:
+    """Return each case that was not right or quiet, with what was true and what was named."""
+    lines = ["| case | outcome | true (gain) | named |", "|---|---|---|---|"]
+    for one in scored:
+        if one.outcome not in ("right", "quiet"):
+            true = ", ".join(f"{lift} {one.truth.gains[lift]:.1f}x" for lift in one.truth.true) or "nothing helps"
+            named = ", ".join(f"{slug} ({verdict})" for slug, verdict in one.named) or "nothing"
+            lines.append(f"| {one.name} | {one.outcome} | {true} | {named} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the tables."""
+    asked = argparse.ArgumentParser(prog="python -m tests.lab.score")
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("--misses", action="store_true", help="list what was not right, too")
+    args = asked.parse_args()
+    cases = sorted(path.parent for path in args.folder.glob("*/case.json"))
+    rules = load_all()
+    engines = {path.name.partition("-")[0] for path in cases}
+    floors = {engine: floors_of([path for path in cases if path.name.startswith(engine)]) for engine in engines}
+    found = [score(path, rules, floors[path.name.partition("-")[0]]) for path in cases]
+    scored = [one for one in found if one is not None]
+    print(table(scored))
+    if args.misses:
+        print()
+        print(misses(scored))
+
+
+if __name__ == "__main__":
+    main()
