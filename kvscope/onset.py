@@ -96,7 +96,7 @@ def _step(levels: Sequence[tuple[float, float]]) -> float | None:
         scatter = sqrt(_variance(before) / len(before) + _variance(after) / len(after))
         if high - low < _LARGE * high:
             continue
-        clear = (high - low) / max(scatter, 1e-9 * high)
+        clear = (high - low) / (max(scatter, 1e-9 * high) or 1.0)
         if clear > best:
             best, when = clear, levels[cut][0]
     return when

@@ -323,7 +323,7 @@ def steps_have_room(samples: Samples) -> Reading | Missing:
     "waits_for_clients_share",
     unit="ratio",
     reads=("sched.running", "sched.waiting", "batch.steps", "tokens.generated"),
-    help="Share of the watched time in which no request was there: by steps between samples, else by the samples alone.",
+    help="Share of the watched time in which no request was there: by steps between samples, or by samples.",
 )
 def waits_for_clients_share(samples: Samples) -> Reading | Missing:
     by_steps = signals.compute("limit_idle_share", samples.store, samples.segment)
