@@ -78,7 +78,7 @@ def test_an_unchanged_engine_is_never_told_to_keep_a_change(seed: int) -> None:
 
 
 def test_a_healthy_engine_has_nothing_to_verify_unless_a_playbook_is_named() -> None:
-    store = store_of(stream([Stretch("now", State())]))
+    store = store_of(stream([Stretch("now", State(waiting=0, running=6))]))
     found = diagnose(store, PLAYBOOKS, ABOUT, include_silent=True)
     with pytest.raises(NotEnoughData, match="name a playbook"):
         choose(found, PLAYBOOKS)
