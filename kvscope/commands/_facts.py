@@ -56,8 +56,11 @@ def _kv_dtype(about: Description, store: Store) -> str:
     from kvscope.errors import UsageError
     from kvscope.plan.forms import KvForms
 
-    said = {dict(labels)["setting"]: dict(labels)["value"] for labels in store.keys("config.said")}
-    for name in (said.get("kv type"), about.tags.get("dtype")):
+    # Only a person overrules the page; a model's config.json says what it computes in, not how KV is kept.
+    said = {
+        (dict(labels)["setting"], dict(labels)["source"]): dict(labels)["value"] for labels in store.keys("config.said")
+    }
+    for name in (said.get(("kv type", "person")), about.tags.get("dtype"), said.get(("kv type", "page"))):
         if name and name != "auto":
             with contextlib.suppress(UsageError):
                 KvForms.named(name)
