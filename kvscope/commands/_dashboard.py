@@ -94,7 +94,7 @@ def serve_page(words: Sequence[str], address: str) -> int:
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"--web-address {address!r}: expected HOST:PORT")
     try:
-        from kvscope.commands._page_server import PageServer
+        from kvscope.web import PageServer
     except ModuleNotFoundError:
         raise UsageError("--web needs textual-serve: pip install 'kvscope[web]'") from None
     if host not in ("127.0.0.1", "localhost", "[::1]"):

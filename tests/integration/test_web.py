@@ -20,7 +20,7 @@ pytest.importorskip("textual_serve")
 
 import aiohttp
 
-from kvscope.commands._page_server import refusal
+from kvscope.web import refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "samples" / "quiet" / "vllm-healthy.jsonl"
