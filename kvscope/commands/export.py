@@ -1,7 +1,8 @@
-"""Give a target's canonical metrics to Prometheus, so that existing monitoring sees them under one set of names.
+"""Give a target's canonical metrics to other tools: to Prometheus under one set of names, or as a table of samples.
 
 Without --serve the page is printed once (for a textfile collector). With it the page is served on loopback until
-Ctrl-C; while the target does not answer the scrape fails, as it would at the target itself.
+Ctrl-C; while the target does not answer the scrape fails, as it would at the target itself. --csv writes every sample
+as a row of ``t,metric,value,unit,labels``, which kvscope reads again.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ if TYPE_CHECKING:
     from kvscope.sources.source import Source
 
 GROUP = "rules and monitoring"
-EXAMPLES = ("kvscope export http://localhost:8000 --serve",)
+EXAMPLES = ("kvscope export http://localhost:8000 --serve", "kvscope export server.log --csv server.csv")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """TARGET, and where to serve it."""
+    """TARGET, and where to serve it or what to write."""
     from kvscope.commands._options import add_target, add_timing
 
     add_target(parser)
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
     parser.add_argument("--port", type=int, default=9177, help="port of --serve, 0 picks a free one (9177)")
-    add_timing(parser, duration=False)
+    parser.add_argument("--csv", metavar="FILE", help="write the samples as a table; a live target's for --duration")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    add_timing(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,12 +37,41 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.sources import open_target
 
     with closing(open_target(options.target, machine=True)) as source:
+        if options.csv:
+            return _table(source, options)
         if options.serve:
             return _serve(source, options)
         exposition = Exposition()
         exposition.add(source.poll().samples)
         about = source.describe()
         print(exposition.render({**about.tags, "engine": about.engine, "version": about.version}), end="")
+    return 0
+
+
+def _table(source: Source, options: argparse.Namespace) -> int:
+    import csv
+    import time
+    from pathlib import Path
+
+    from kvscope.commands._options import settings_of
+    from kvscope.errors import UsageError
+    from kvscope.sources.table import HEAD, rows_of
+
+    path = Path(options.csv)
+    if path.is_dir() or (path.exists() and not options.force):
+        raise UsageError(f"{path}: exists already; choose another file or add --force")
+    settings, began, rows = settings_of(options), time.monotonic(), 0
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(HEAD)
+        while True:
+            poll = source.poll()
+            table.writerows(rows_of(poll.samples))
+            rows += len(poll.samples)
+            if poll.ended or time.monotonic() - began >= settings.duration:
+                break
+            time.sleep(settings.interval)
+    print(f"{path}: {rows} samples")
     return 0
 
 

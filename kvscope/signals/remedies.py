@@ -7,6 +7,8 @@ from kvscope.store import Store
 _TRACE = "a profiler trace of a few steps (kvscope diagnose TRACE.json), or probes inside the engine"
 NOBODY = "no flag of this engine: "
 """How a remedy begins that is none."""
+_STATED = "an engine that reports {}, or a figure of that name (kvscope figures new)"
+SETTINGS = "the server's log (--with server.log), kvscope on the engine's machine, or --set NAME=VALUE"
 
 REMEDIES: dict[str, dict[str, str]] = {
     "block.": {
@@ -48,7 +50,7 @@ REMEDIES: dict[str, dict[str, str]] = {
     "prefill.": {"": _TRACE},
     "gpu.": {"": "NVML on the engine's machine (pip install 'kvscope[gpu]'), or a DCGM exporter's address beside it"},
     "host.": {"": "run kvscope on the engine's machine"},
-    "config.": {"": "run kvscope on the engine's machine, or say it as a sample of that name in a recording"},
+    "config.": {"": SETTINGS},
     "kernel.": {"": _TRACE},
     "compile.": {"": _TRACE},
     "alloc.": {"": _TRACE},
@@ -63,6 +65,7 @@ REMEDIES: dict[str, dict[str, str]] = {
     "quality.falls_after_load": {
         "": "the same prompts asked twice, once with the slower tier off: which of the answers got worse"
     },
+    "kv.retained_bytes": {"": "memory held when all requests have ended, stated as a figure (kvscope figures new)"},
     "rank.": {"": "one recorder for each rank"},
     "transfer.": {"": "the transfer library's own counters or a trace"},
 }
@@ -73,4 +76,4 @@ def remedy(metric: str, store: Store) -> str:
     """Return what would supply ``metric`` from the engine whose samples these are."""
     engine = next((dict(labels).get("engine", "") for labels in store.keys("engine.info")), "")
     found = REMEDIES.get(metric) or REMEDIES.get(metric.partition(".")[0] + ".") or {}
-    return found.get(engine) or found.get("") or f"a probe or an engine flag that reports {metric}"
+    return found.get(engine) or found.get("") or _STATED.format(metric)

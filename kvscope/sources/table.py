@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from kvscope.sources.source import Description, Poll
 from kvscope.sources.stated.figure import Stated, figure_of, number_of, unknown_notice
 from probes import border
 from probes.sample import Labels, Sample
+
+HEAD = ("t", "metric", "value", "unit", "labels")
+"""The head of a table of samples."""
 
 _MOST_ROWS = 2_000_000
 _TIMES = ("t", "time", "timestamp", "ts", "date")
@@ -139,15 +143,20 @@ def _time(text: str) -> float | None:
 
 
 def _labels(text: str) -> Labels:
-    pairs = re.findall(r"([A-Za-z_]\w*)=\"?([^\",;]*)\"?", text)
-    return tuple(sorted(pairs)) if pairs else ()
+    pairs = {}
+    for name, quoted, bare in re.findall(r'([A-Za-z_]\w*)=(?:"((?:[^"\\]|\\.)*)"|([^",;]*))', text):
+        try:
+            pairs[name] = str(json.loads(f'"{quoted}"')) if quoted else bare
+        except ValueError:
+            pairs[name] = quoted
+    return tuple(sorted(pairs.items()))
 
 
 def rows_of(samples: Sequence[Sample]) -> Iterator[list[str]]:
-    """Return samples as rows under ``t, metric, value, unit, labels``."""
+    """Return samples as rows under ``HEAD``."""
     from probes.catalog import metric_of
 
     for metric, value, t, labels in samples:
         line = metric_of(metric)
-        said = ";".join(f'{name}="{text}"' for name, text in labels)
+        said = ";".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in labels)
         yield [repr(t), metric, repr(value), line.unit if line else "", said]

@@ -17,6 +17,7 @@ from kvscope.exporter import Exporter
 from kvscope.exposition import Exposition
 from kvscope.sources import open_target
 from kvscope.sources.source import Description, Poll
+from kvscope.sources.table import _labels, rows_of
 from probes.sample import Sample, labels_of
 
 PAGES = sorted(Path("samples/scrapes").glob("*.prom"))
@@ -54,7 +55,7 @@ def test_every_engines_page_is_re_exposed_and_read_by_the_official_parser(
     page = capsys.readouterr().out
     found = families(page)
     assert found["kvscope_engine"] == "info"
-    assert len(found) > 3
+    assert len(found) > (1 if path.stem.startswith("router") else 3)
     with closing(open_target(str(path))) as source:
         names = {sample.metric for sample in source.poll().samples}
     assert len([name for name in found if name != "kvscope_engine"]) <= len(names)
@@ -124,3 +125,21 @@ def test_what_a_dead_replica_said_last_is_no_value_of_now() -> None:
     page = exposition.render({})
     assert 'replica="b"' in page
     assert 'replica="a"' not in page
+
+
+def test_a_table_of_samples_reads_back_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "samples.csv"
+    assert run(["export", RECORDING, "--csv", str(table)]) == 0
+    with closing(open_target(RECORDING)) as first, closing(open_target(str(table))) as second:
+        before, after = first.poll().samples, second.poll().samples
+    assert before
+    assert sorted(before) == sorted(after)
+    assert run(["export", RECORDING, "--csv", str(table)]) == 2
+    assert run(["export", RECORDING, "--csv", str(table), "--force"]) == 0
+    assert "samples" in capsys.readouterr().out
+
+
+def test_labels_of_any_text_come_back_from_a_table() -> None:
+    labels = labels_of(a='a "quoted", b;c=d', b="", c="back\\slash")
+    row = next(rows_of([Sample("engine.info", 1.0, 2.0, labels)]))
+    assert _labels(row[4]) == labels

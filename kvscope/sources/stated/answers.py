@@ -20,7 +20,9 @@ from probes import border
 from probes.sample import Sample, labels_of
 
 _SIZES = {"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1024.0, "MiB": float(1 << 20), "GiB": float(1 << 30)}
-_PS = re.compile(r"^(?P<name>\S+)\s+[0-9a-f]{12}\s+(?P<size>[\d.]+) (?P<unit>[KMGT]i?B)\s+\S+(?: \S+)?\s+(?P<ctx>\d+)?")
+_PS = re.compile(
+    r"^(?P<name>\S+)\s+[0-9a-f]{12}\s+(?P<size>\d+(?:\.\d+)?) (?P<unit>[KMGT]i?B)\s+\S+(?: \S+)?\s+(?P<ctx>\d+)?"
+)
 _NO_TIMES = "no answer says when it came: each is taken to follow the one before; order and durations are right"
 
 

@@ -390,7 +390,7 @@ def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
     for line in last.splitlines()[:200]:
         name, colon, value = line.strip().partition(":")
         if colon and name.strip() in _TEXT:
-            found = re.match(r"[\d.]+", value.strip())
+            found = re.match(r"\d+(?:\.\d+)?", value.strip())
             if found is not None and found[0].replace(".", "", 1).isdigit():
                 yield _TEXT[name.strip()][0], float(found[0])
         matched = _TEXT_LATENCY.match(line.strip())

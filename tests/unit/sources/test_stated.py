@@ -148,3 +148,10 @@ def test_a_gate_passes_fails_or_cannot_tell(gate, code, word, slower, capsys):
 def test_a_result_beside_a_baseline_is_judged(slower):
     before = str(SAMPLES / "results" / "vllm-serve.json")
     assert run(["diagnose", str(slower), "--baseline", before, "--format", "json"]) in (0, 1)
+
+
+def test_a_speed_with_two_points_in_a_table_is_left_out_without_a_fault(tmp_path, capsys):
+    path = tmp_path / "bench.md"
+    path.write_text((SAMPLES / "results/llama-bench.md").read_text().replace("180.00", "180.00.00"))
+    assert run(["diagnose", str(path)]) in (0, 3, 4)
+    assert "fault of kvscope" not in capsys.readouterr().err
