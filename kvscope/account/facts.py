@@ -42,9 +42,9 @@ class Facts:
         if self.model is None or self.device is None:
             return None
         spread = Spread.tensor_parallel(ranks or self.tp)
-        for name in (kv_dtype, self.kv_dtype):
+        for name in filter(None, (kv_dtype, self.kv_dtype, "auto")):
             with suppress(UsageError):
-                return step_floor(self.model, load, self.device, self.model.forms(name or "auto"), spread)
+                return step_floor(self.model, load, self.device, self.model.forms(name), spread)
         return None
 
 

@@ -9,6 +9,7 @@ import gzip
 import json
 import os
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -207,3 +208,13 @@ def test_traces_of_both_sides_say_that_the_attention_kernel_became_dearer() -> N
     assert max(moved, key=lambda part: abs(moved[part])) == "kv"
     assert moved["kv"] == pytest.approx(4.4e-3, abs=0.2e-3)
     assert sum(abs(by) for part, by in moved.items() if part != "kv") < 0.1 * moved["kv"]
+
+
+@needs_the_pair
+def test_the_bound_counts_kv_in_the_type_that_the_source_names() -> None:
+    start, end = read(PAIR[1]).span or (0.0, 0.0)
+    facts = replace(PHYSICS, kv_dtype="fp8")
+    found = account(read(PAIR[1]), Segment("whole", start, end + 1e-6), facts)
+    assert found.bound is not None
+    assert found.bound.kv_s[1] == pytest.approx(13.7e-3, rel=0.02)
+    assert found.token_limit in ("kv", "below_bound")
