@@ -90,7 +90,7 @@ def _configs(about: Description, pid: int | None) -> list[tuple[Path, str]]:
         named = [*told.values(), *_served(pid), *named]
     found: list[tuple[Path, str]] = []
     for name in named:
-        folder = Path(name).expanduser()
+        folder = Path(os.path.expanduser(name))
         if pid is not None and (folder / "config.json").is_file():
             found.append((folder / "config.json", f"{folder.name}/config.json of the engine's command line"))
         found += [(copy, f"config.json of {name} in the model cache") for copy in _cached(name)]
@@ -111,7 +111,7 @@ def _cached(name: str) -> list[Path]:
     """Return the copies of a model's config.json in the Hugging Face cache of this user."""
     if name.count("/") != 1 or name.startswith((".", "/")):
         return []
-    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"
+    home = Path(os.path.expanduser(os.environ.get("HF_HOME", "~/.cache/huggingface"))) / "hub"
     roots = [Path(os.environ[key]) for key in _CACHES if os.environ.get(key)] or [home]
     folder = f"models--{name.replace('/', '--')}"
     return [path for root in roots for path in sorted((root / folder / "snapshots").glob("*/config.json"))]

@@ -7,7 +7,6 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
@@ -151,7 +150,7 @@ def _secret(asked: Mapping[str, str], option: str) -> str:
     if not path:
         return ""
     try:
-        return border.read_file(Path(path).expanduser(), 64 << 10).decode().strip()
+        return border.read_file(os.path.expanduser(path), 64 << 10).decode().strip()
     except (OSError, ValueError) as error:
         raise UsageError(f"{option}={path}: {getattr(error, 'strerror', None) or error}") from error
 

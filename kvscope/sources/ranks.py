@@ -7,6 +7,7 @@ ranks do together only the first of them says.
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class RanksSource:
             if part.isdecimal() and not exists(part):
                 paths.append(find.ring_of_pid(int(part)))
                 continue
-            path = Path(part).expanduser()
+            path = Path(os.path.expanduser(part))
             if (kind := find.kind_of_file(path)) != "ring":
                 raise SourceError(f"{path}: a {kind}; expected flight recorders only where several are given")
             paths.append(path)
@@ -67,7 +68,7 @@ class RanksSource:
 
 
 def _is_file(part: str) -> bool:
-    return exists(part) and Path(part).expanduser().is_file()
+    return exists(part) and Path(os.path.expanduser(part)).is_file()
 
 
 def _parts(text: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Any
 
 from kvscope import kv_types
 from kvscope.errors import UsageError, nearest
+from probes.border import printable
 from probes.catalog import CATALOG
 from probes.sample import Sample, labels_of
 
@@ -305,11 +307,16 @@ class Settings:
             said = self._said[metric]
             yield Sample(metric, said.value, t)
             yield Sample(
-                "config.said", 1.0, t, labels_of(setting=metric, value=said.spelt[:_LONGEST], source=said.source)
+                "config.said",
+                1.0,
+                t,
+                labels_of(setting=metric, value=printable(said.spelt, _LONGEST), source=said.source),
             )
         for kind, (spelt, source) in self._types.items():
             if again or kind in self._fresh:
-                yield Sample("config.said", 1.0, t, labels_of(setting=kind, value=spelt[:_LONGEST], source=source))
+                yield Sample(
+                    "config.said", 1.0, t, labels_of(setting=kind, value=printable(spelt, _LONGEST), source=source)
+                )
         self._fresh.clear()
 
     def _type(self, kind: str, text: str, source: str) -> None:
@@ -430,7 +437,7 @@ def load_model(path: str) -> Mapping[str, Any]:
     from pathlib import Path
 
     try:
-        found = json.loads(Path(path).expanduser().read_text(encoding="utf-8")[: 4 << 20])
+        found = json.loads(Path(os.path.expanduser(path)).read_text(encoding="utf-8")[: 4 << 20])
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--config {path}: not a model's config.json ({error})") from error
     if not isinstance(found, dict):

@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from kvscope.sources._base import Mark
 
 from kvscope import signals
 from kvscope.errors import KvscopeError
 from kvscope.playbook import load_playbook, shipped_dir
 from kvscope.recording import Recorder
 from kvscope.sources import open_file_target
+from kvscope.sources.source import Mark
 from kvscope.store import Store
 from probes.border import Refused, finite
 from probes.ring import RingWriter
