@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kvscope.sources.source import Description, Mark, Poll
-from kvscope.sources.stated.figure import Figure, Stated, aliases, arms, figures_of_arm, unknown_notice
+from kvscope.sources.stated.figure import (
+    Figure,
+    Stated,
+    aliases,
+    arms,
+    bits_of,
+    figures_of_arm,
+    unknown_notice,
+    words_of,
+)
 from probes.catalog import COUNTER, metric_of
 from probes.sample import Labels, Sample, labels_of
 
@@ -58,7 +67,7 @@ class StatedSource:
             name = ("before", "after")[index] if len(self._arms) > 1 else "after"
             last = index + 1 == len(self._arms)
             own = [Figure(name, name, (), value) for name, value in ratios.items()] if last else []
-            yield name, [*settings, *figures_of_arm(self._stated, arm), *own]
+            yield name, _typed([*settings, *figures_of_arm(self._stated, arm), *own], arm)
 
     def _ratios(self) -> Mapping[str, float]:
         """Figures that tell only how a run compares with another: that one is 1."""
@@ -72,6 +81,15 @@ class StatedSource:
         if any(one.total for one in self._stated.figures) and not self._stated.seconds:
             yield "counts without a time (seconds: …): their ratios are right, their rates are not"
         yield from unknown_notice(self._stated)
+
+
+def _typed(figures: list[Figure], arm: str) -> list[Figure]:
+    """The figures of a run with the KV type that its name tells: that one is its own, another may be of all runs."""
+    bits = [found for word in words_of(arm) if (found := bits_of(word)) is not None]
+    if not bits:
+        return figures
+    others = [one for one in figures if one.metric != "config.kv_bits"]
+    return [*others, Figure("config.kv_bits", "config.kv_bits", (), min(bits))]
 
 
 def _steady(
