@@ -141,8 +141,9 @@ def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
 def _one_of(name: str, value: str, valid: tuple[str, ...], what: str = "") -> None:
     if value not in valid:
         close = get_close_matches(value, valid, n=1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise KnobError(f"{what or 'knob ' + name} {shown(value)}: expected one of {', '.join(valid)}{hint}")
+        hint = f", did you mean {close[0]!r}" if close else ""
+        # The hint first: a long list of names is cut where it is told.
+        raise KnobError(f"{what or 'knob ' + name} {shown(value)}{hint}; expected one of {', '.join(valid)}")
 
 
 def _number(kind: type[int] | type[float]) -> Callable[[str, str], object]:

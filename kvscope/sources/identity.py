@@ -27,7 +27,7 @@ _PACE, _LEAP = 3.0, 0.05
 """Of several, a page is one's that grew by three times its pace at most, or by a twentieth where none is known yet."""
 _KEPT, _FALLS, _FEW_PAGES = 0.2, 4, 10
 _JUMP, _LEAST_JUMP = 1000.0, 1e6
-"""Growth of a thousand times what it was, by a million at least, is no load: another process counts."""
+"""Growth of a thousand times what it was, by a million at least and in most counters that grew, is no load."""
 
 
 class Seen(Enum):
@@ -67,6 +67,9 @@ class _Process(Generic[K]):
             for key, value in counters.items()
             if (before := last.get(key)) is not None and value < before - abs(before) * _FLOAT_NOISE
         ]
+
+    def last_of(self, key: K) -> float | None:
+        return self.counters.get(key)
 
     def growth(self, counters: Mapping[K, float]) -> float:
         last = self.counters
@@ -184,4 +187,9 @@ class Processes(Generic[K]):
         if process.grows is None or process.grows <= 0 or t <= process.t:
             return False
         grown = process.growth(counters)
-        return grown > _LEAST_JUMP and grown / (t - process.t) > _JUMP * process.grows
+        if grown <= _LEAST_JUMP or grown / (t - process.t) <= _JUMP * process.grows:
+            return False
+        # Bytes of one transfer may come at once; another process counts everything from elsewhere.
+        steps = [(process.last_of(key), value) for key, value in counters.items()]
+        grew = [(before, value) for before, value in steps if before is not None and value > before]
+        return 2 * sum([value > 2 * before + 1 for before, value in grew]) > len(grew)

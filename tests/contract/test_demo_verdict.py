@@ -27,4 +27,6 @@ def test_the_flagship_is_first_and_its_experiment_one_window_short_of_a_verdict(
     tried = verify_change(found.findings[0], rule_of(load_all(), FLAGSHIP), store, before, after)
     assert (tried.outcome, tried.windows) == ("cannot tell", 19)
     assert [one.evidence.change is not None for one in tried.predicted] == [True, True]
-    assert all(one.explained_by == FLAGSHIP for one in found.findings[1:])
+    beside = {one.id for one in found.findings[1:] if one.explained_by != FLAGSHIP}
+    # Eight of the demo's twelve clients may run at once: that its other four wait is true as well, and comes after.
+    assert beside <= {"admission-capped", "memory-down-concurrency-flat", "kv-smaller-not-the-limit"}

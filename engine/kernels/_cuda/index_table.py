@@ -81,7 +81,7 @@ def of_generic(readers: Sequence[PlainReader], queries: Sequence[torch.Tensor], 
     return {"index": (both - read) / 1e3, "gather": gather / 1e3, "attend": (read - gather) / 1e3}
 
 
-def collected(reader: PlainReader) -> object:
+def collected(reader: PlainReader) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What `PlainReader.attend` copies together before it multiplies."""
     return pages(reader.pools[0], reader.codes(0), zeros=False)
 

@@ -27,7 +27,8 @@ def load(name: str) -> EngineMap:
 
 def entries(engine: str) -> tuple[Entry, ...]:
     """Return every name of one engine's pages; of all engines where nobody of that name is known."""
-    known = [load(name) for name in names()]
+    # A router borrows names of the engines behind it: where nobody says whose they are, they are an engine's.
+    known = sorted([load(name) for name in names()], key=lambda one: one.ENGINE == "router")
     mine = [one for one in known if engine == one.ENGINE]
     return tuple(entry for one in mine or known for entry in one.MAP)
 

@@ -40,7 +40,7 @@ order = torch.randperm(pool.place.numel()).int().view_as(pool.place)
 pool.place.copy_(order)
 reader = PlainReader([pool], batch, keep)
 reader.select(0, torch.randn(2, 8, 32).bfloat16())
-k, v = collected(reader)
+k, v, _ = collected(reader)
 assert reader.spot.shape == (2, 2, keep.blocks_for(256))
 for request in range(2):
     for head in range(2):

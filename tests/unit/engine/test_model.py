@@ -150,7 +150,7 @@ def test_a_config_that_cannot_be_is_refused_by_field(change, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not JSON"),
+        ("{", "no JSON"),
         ("[]", "expected a JSON object, not list"),
         ('{"hiden": 1}', "unknown key 'hiden'; did you mean 'hidden'"),
         ('{"hidden": 1}', "missing vocab_size"),
