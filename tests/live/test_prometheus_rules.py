@@ -25,7 +25,7 @@ import pytest
 from kvscope.export import render
 from kvscope.export._rules import alerts
 from kvscope.playbook import load_all
-from tests.contract.test_export import AFTER_THE_LOAD_S, EXPECTED, FOLDERS, pages
+from tests.contract.test_export import AFTER_THE_LOAD_S, FOLDERS, found_on, pages
 from tests.live.test_prometheus_fleet import free_port, wait_ready
 
 pytestmark = [
@@ -119,4 +119,4 @@ def firing(port: int, name: str, t: float) -> set[str]:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_prometheus_fires_where_kvscope_finds(fired: dict[str, set[str]], folder: Path) -> None:
     exported = {one.rule.id for one in alerts(PLAYBOOKS, "vllm")[0]}
-    assert fired[folder.name] == set(EXPECTED.get(folder.name, {})) & exported
+    assert fired[folder.name] == found_on(folder) & exported
