@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 
+from kvscope.signals.algebra import gauge
+from kvscope.signals.by_cell import cells
 from kvscope.signals.evaluate import evaluate
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, SIGNALS, procedure
@@ -69,6 +71,8 @@ class _Comparison:
     bound: float
     """From where on a replica stands out: monitors of fleets warn at twice the median, and at 30 points of the pool."""
     high_is_bad: bool = True
+    routed: str = ""
+    """What a router says of the same of each of its workers."""
 
     @property
     def unit(self) -> str:
@@ -84,7 +88,9 @@ class _Comparison:
 COMPARISONS = {
     "replica_ttft_ratio": _Comparison("time to the first token", "ttft_mean_s", ratio=True, bound=2.0),
     "replica_tpot_ratio": _Comparison("time per output token", "token_time_s", ratio=True, bound=2.0),
-    "replica_waiting_gap": _Comparison("requests waiting", "waiting_requests", ratio=False, bound=1.0),
+    "replica_waiting_gap": _Comparison(
+        "requests waiting", "waiting_requests", ratio=False, bound=1.0, routed="router.waiting"
+    ),
     "replica_kv_usage_gap": _Comparison("share of the pool in use", "kv_usage_ratio", ratio=False, bound=0.3),
     "replica_preemption_gap": _Comparison("preemptions", "preemptions_per_s", ratio=False, bound=0.05),
     "replica_throughput_ratio": _Comparison(
@@ -113,7 +119,10 @@ def _each(name: str, samples: Samples) -> dict[str, Reading | Missing]:
     found = known.get(key)
     if not isinstance(found, dict):
         expr = SIGNALS[COMPARISONS[name].signal].expr
-        found = known[key] = {one: evaluate(expr, samples.only(Cell(REPLICA, one))) for one in names(samples.store)}
+        found = {one: evaluate(expr, samples.only(Cell(REPLICA, one))) for one in names(samples.store)}
+        if len(found) < 2 and (routed := COMPARISONS[name].routed):
+            found = cells(gauge(routed), samples, "worker") or found
+        known[key] = found
     return found
 
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from kvscope.signals.algebra import gauge, ratio, share
+from kvscope.signals.algebra import OverCells, gauge, rate, ratio, share
+from kvscope.signals.by_cell import cells_of
 from kvscope.signals.evaluate import evaluate
 from kvscope.signals.inferred import engine_of
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import DOWN, procedure
+from kvscope.signals.registry import DOWN, declare, procedure
 from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Cell, Samples
 from probes.catalog import REPLICA
 
 _FEWEST_LEVELS = 5
+ROUTED = ("router.running", "router.waiting")
+"""What a router says of each of its workers."""
 _IDLE = 0.05
 """Requests below which a replica ran nothing, but for a moment."""
 _BORN_WITH_FIRST_USE = ("sglang", "vllm")
@@ -96,7 +99,7 @@ def prefix_cut_tokens(samples: Samples) -> Reading | Missing:
 @procedure(
     "idle_replicas_beside_queues",
     unit="replicas",
-    reads=("sched.running", "sched.waiting"),
+    reads=("sched.running", "sched.waiting", *ROUTED),
     help="Replicas that ran nothing while others had requests waiting: 0 where none waits anywhere.",
     better=DOWN,
 )
@@ -105,22 +108,40 @@ def idle_replicas_beside_queues(samples: Samples) -> Reading | Missing:
 
     fleet = names(samples.store)
     if len(fleet) < 2:
-        return Missing("one engine: there is nothing to compare it with", "watch the fleet: host1:8000,host2:8000")
-    told = {one: _load_of(samples.only(Cell(REPLICA, one))) for one in fleet}
-    known = [pair for pair in told.values() if pair is not None]
+        workers = cells_of(samples, ROUTED, "worker")
+        if len(workers) < 2:
+            return Missing("one engine: there is nothing to compare it with", "watch the fleet: host1:8000,host2:8000")
+        told = [_load_of(samples.only(cell), ROUTED) for cell in workers]
+        says = "a router's word on its workers"
+    else:
+        told = [_load_of(samples.only(Cell(REPLICA, one)), ("sched.running", "sched.waiting")) for one in fleet]
+        says = "replicas"
+    known = [pair for pair in told if pair is not None]
     if len(known) < 2:
         return Missing("fewer than two replicas tell what runs and waits", WATCH_LONGER)
     idle = sum(running < _IDLE and waiting < _IDLE for running, waiting in known)
     queued = any(waiting >= 1 for _, waiting in known)
-    return Reading(float(idle if queued else 0), 0.0, "replicas", f"measured: of {len(known)} replicas", 1, len(known))
+    return Reading(float(idle if queued else 0), 0.0, "replicas", f"measured: of {len(known)} {says}", 1, len(known))
 
 
-def _load_of(samples: Samples) -> tuple[float, float] | None:
-    """Return mean requests running and waiting of one replica."""
-    running, waiting = (evaluate(gauge(one), samples) for one in ("sched.running", "sched.waiting"))
-    if isinstance(running, Missing) or isinstance(waiting, Missing):
+def _load_of(samples: Samples, metrics: tuple[str, str]) -> tuple[float, float] | None:
+    """Return mean requests running and waiting of one replica; a router that tells one of them means 0 by the other."""
+    found = [evaluate(gauge(one), samples) for one in metrics]
+    known = [one.value for one in found if isinstance(one, Reading)]
+    if len(known) < (1 if metrics == ROUTED else 2):
         return None
-    return running.value, waiting.value
+    running, waiting = (one.value if isinstance(one, Reading) else 0.0 for one in found)
+    return running, waiting
+
+
+for _metric, _counted in {
+    "router.requests": "Requests sent to the worker that got most / the mean of a router's workers.",
+    "router.kv_blocks": "KV blocks of the worker that holds most / the mean of a router's workers.",
+    "router.prefill_tokens": "Prompt tokens before the worker with most / the mean of a router's workers.",
+}.items():
+    _amount = rate(_metric) if _metric == "router.requests" else gauge(_metric)
+    _name = f"{_metric.replace('.', '_')}_ratio"
+    declare(_name, OverCells(_amount, "worker", "most_over_mean"), DOWN, _counted)
 
 
 @procedure(

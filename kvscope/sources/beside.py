@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kvscope.sources.logs.source import LACKING
 from kvscope.sources.settings import Settings
-from kvscope.sources.source import Description, Poll, Source
+from kvscope.sources.source import Description, Mark, Poll, Source
 from probes.sample import Labels, Sample
 
 _SETTINGS = ("config.", "events.")
@@ -62,6 +62,76 @@ class WithLog:
             elif sample.metric.startswith(_SETTINGS):
                 standing[sample.metric, sample.labels] = sample._replace(t=begins)
         return [*standing.values(), *found]
+
+
+class Joined:
+    """Saved artefacts of one run as one: the first is the target, and each adds what those before it do not tell.
+
+    What does not say its times is laid over the stretch of the first that does: its order is right.
+    """
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self._parts = parts
+        self._given = False
+
+    def describe(self) -> Description:
+        abouts = [part.describe() for part in self._parts]
+        names = ", ".join(about.target for about in abouts[1:])
+        first = abouts[0]
+        tags = {name: text for about in reversed(abouts) for name, text in about.tags.items()}
+        note = f"{first.note}; with {names}" if first.note else f"with {names}"
+        return replace(first, tags=tags, note=note, dated=any(about.dated for about in abouts))
+
+    def poll(self) -> Poll:
+        if self._given:
+            return Poll([], ended=True)
+        self._given = True
+        polls = [_whole(part) for part in self._parts]
+        dated = [part.describe().dated for part in self._parts]
+        frame = next((_span(poll) for poll, sure in zip(polls, dated, strict=True) if sure and poll.samples), None)
+        told: set[str] = set()
+        found: list[Sample] = []
+        notices: dict[str, None] = {}
+        for poll, sure in zip(polls, dated, strict=True):
+            samples = poll.samples if sure or frame is None else _laid_over(poll.samples, frame)
+            found += [one for one in samples if one.metric not in told or one.metric.startswith(_SETTINGS)]
+            told.update(one.metric for one in samples)
+            notices.update(dict.fromkeys(line for line in poll.notices if LACKING not in line))
+        found.sort(key=lambda one: one.t)
+        return Poll(found, polls[0].marks, tuple(notices), ended=True)
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
+def _whole(source: Source) -> Poll:
+    """Return all that a saved source gives."""
+    samples: list[Sample] = []
+    marks: list[Mark] = []
+    notices: list[str] = []
+    while True:
+        poll = source.poll()
+        samples += poll.samples
+        marks += poll.marks
+        notices += poll.notices
+        if poll.ended or not (poll.samples or poll.more):
+            return Poll(samples, tuple(marks), tuple(notices), ended=True)
+
+
+def _span(poll: Poll) -> tuple[float, float]:
+    times = [one.t for one in poll.samples]
+    return min(times), max(times)
+
+
+def _laid_over(samples: Sequence[Sample], frame: tuple[float, float]) -> list[Sample]:
+    if not samples:
+        return []
+    begins, ends = min(one.t for one in samples), max(one.t for one in samples)
+    if ends <= begins:
+        return [one._replace(t=frame[1]) for one in samples]
+    scale = (frame[1] - frame[0]) / (ends - begins)
+    return [one._replace(t=frame[0] + (one.t - begins) * scale) for one in samples]
 
 
 class Told:

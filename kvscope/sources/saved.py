@@ -74,20 +74,31 @@ def _head_of(data: bytes, start: int) -> int:
 class PagesSource:
     """Pages of one engine in their order; ``times`` None: nobody says when they were taken."""
 
-    def __init__(self, texts: Sequence[str], target: str, ends_s: float, times: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        texts: Sequence[str],
+        target: str,
+        ends_s: float,
+        times: Sequence[float] | None = None,
+        *,
+        alone: bool = True,
+    ) -> None:
         if not texts:
             raise SourceError(f"{target}: not one page")
         self._texts = texts
         self._target = target
         self._assumed = times is None and len(texts) > 1
         self._times = times or [ends_s - SPACING_S * (len(texts) - 1 - index) for index in range(len(texts))]
-        self._log = PageLog(reader_for(texts[0], target))
+        self._log = PageLog(reader_for(texts[0], target, alone=alone))
         self._given = False
 
     def describe(self) -> Description:
         tags = dict(self._log.reader.tags)
         note = "one saved page" if len(self._texts) == 1 else f"{len(self._texts)} saved pages"
-        return Description("series", self._target, tags["engine"], tags.get("version", ""), tags, note=note)
+        dated = not self._assumed and self._log.reader.engine.ROLE != "machine"
+        return Description(
+            "series", self._target, tags["engine"], tags.get("version", ""), tags, note=note, dated=dated
+        )
 
     def poll(self) -> Poll:
         if self._given:
@@ -101,7 +112,7 @@ class PagesSource:
             notices.append(
                 f"the pages say no time: taken as {SPACING_S:g} s apart; counts and shares are right all the same"
             )
-        if len(self._texts) > 1:
+        if len(self._texts) > 1 or self._log.reader.engine.ROLE == "machine":
             return Poll(poll.samples, poll.marks, tuple(notices), ended=True)
         return self._since_start(poll.samples, notices)
 
@@ -135,10 +146,10 @@ def _counts(metric: str) -> bool:
     return line is not None and (line.kind == COUNTER or metric != line.name)
 
 
-def pages_of(path: Path) -> PagesSource:
-    """Return the page or pages of a file."""
+def pages_of(path: Path, *, alone: bool = True) -> PagesSource:
+    """Return the page or pages of a file. Not ``alone``: a machine's exporter may have written it."""
     text = read_text(path)
-    return PagesSource(split_pages(text), str(path), path.stat().st_mtime)
+    return PagesSource(split_pages(text), str(path), path.stat().st_mtime, alone=alone)
 
 
 def one_engine(texts: Sequence[str], target: str) -> bool:

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kvscope.errors import SourceError
-from kvscope.sources._merged import MergedSource
 from kvscope.sources._replicas import Labeller, describe
 from kvscope.sources.find import FileKind, kind_of_file
-from kvscope.sources.saved import PagesSource, one_engine, read_text, times_of
+from kvscope.sources.saved import PagesSource, one_engine, pages_of, read_text, times_of
 from kvscope.sources.source import Description, Mark, Poll, Source
 from probes.sample import Sample
 
 _MOST = 1000
-_CACHES = ("lmcache", "lmcache-mp", "mooncake", "dcgm")
-"""What stands beside one engine and is no replica of it."""
-_SERIES: tuple[FileKind, ...] = ("series", "page", "recording", "ranges", "table")
+_CACHES = ("lmcache", "lmcache-mp", "mooncake", "dcgm", "rocm", "npu", "")
+"""What stands beside one engine and is no replica of it; a table of nvidia-smi names no engine."""
+_SERIES: tuple[FileKind, ...] = ("recording", "series", "page", "ranges", "table")
+_SURER: tuple[FileKind, ...] = (*_SERIES, "ring", "log", "answers", "trace", "events", "result", "figures")
+"""Kinds of files about one run, whose word counts before that of those behind it."""
 
 
 def paths_of(text: str) -> list[Path] | None:
@@ -52,39 +53,58 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def of_files(paths: Sequence[Path], text: str) -> Source:
     """Return several files as one source. SourceError when not one of them is anything that is read."""
-    from kvscope.sources import open_file_target
-    from kvscope.sources.beside import WithLog
-
     kinds, refused = _kinds(paths)
-    series = [path for path, kind in kinds.items() if kind in _SERIES]
-    logs = [path for path, kind in kinds.items() if kind == "log"]
     pages = [path for path, kind in kinds.items() if kind == "page"]
-    if len(pages) > 1 and len(pages) == len(series):
+    if len(pages) > 1 and len(pages) == len(kinds):
         texts = [read_text(path) for path in pages]
         if one_engine(texts, text):
             return PagesSource(texts, text, pages[-1].stat().st_mtime, times_of(pages))
-    if not series and not logs:
-        other = next(iter(kinds), None)
-        if other is not None:
-            return open_file_target(other)
-        raise SourceError(f"{text}: nothing in it is read; the first: {refused[0] if refused else 'no file'}")
-    main = series or logs
-    if len(main) == 1:
-        source = open_file_target(main[0])
-        beside = logs if series else []
-        return WithLog(source, open_file_target(beside[0])) if len(beside) == 1 else source
-    members: dict[str, Source] = {}
-    for path in main:
+    members: dict[Path, Source] = {}
+    for path, kind in sorted(kinds.items(), key=lambda one: _SURER.index(one[1])):
         try:
-            members[_name(path, main)] = open_file_target(path)
+            members[path] = _opened(path, kind)
         except SourceError as error:
             refused.append(str(error))
     if not members:
-        raise SourceError(f"{text}: nothing in it is read; the first: {refused[0]}")
-    engines = [one for one in members.values() if one.describe().engine not in _CACHES]
-    if len(engines) == 1 and len(members) > 1:
-        return MergedSource(engines[0], [one for one in members.values() if one is not engines[0]])
-    return FilesSource(members, text)
+        raise SourceError(f"{text}: nothing in it is read; the first: {refused[0] if refused else 'no file'}")
+    series = {path for path in members if kinds[path] in _SERIES}
+    engines = [path for path in series if members[path].describe().engine not in _CACHES] or [
+        path for path in members if kinds[path] == "log"
+    ]
+    if len(engines) > 1:
+        fleet = [path for path in members if path in series or path in engines]
+        return FilesSource({_name(path, fleet): members[path] for path in fleet}, text)
+    main = engines[0] if engines else next(iter(members))
+    events = [members.pop(path) for path in list(members) if kinds[path] == "events" and path != main]
+    return _one_run([members.pop(main), *members.values()], events)
+
+
+def _opened(path: Path, kind: FileKind) -> Source:
+    from kvscope.sources import open_file_target
+    from kvscope.sources.kv_events import EventsSource
+
+    if kind == "page":
+        return pages_of(path, alone=False)
+    return EventsSource(path, alone=False) if kind == "events" else open_file_target(path)
+
+
+def _one_run(parts: Sequence[Source], events: Sequence[Source]) -> Source:
+    """Return what lies about one engine's run as one source, the surest first."""
+    from kvscope.sources.beside import Joined, WithLog
+    from kvscope.sources.kv_events import EventsSource, WithEvents
+
+    if parts[0].describe().engine in (*_CACHES[3:], ""):
+        raise SourceError(f"{parts[0].describe().target}: readings of a machine, and nothing of an engine beside them")
+    first, *rest = parts
+    # A log may be days older than the pages beside it: what it said long before is left.
+    for log in [one for one in rest if one.describe().kind == "log" and first.describe().dated]:
+        first = WithLog(first, log)
+        rest.remove(log)
+    source: Source = Joined([first, *rest]) if rest else first
+    for one in events:
+        assert isinstance(one, EventsSource)
+        source = WithEvents(source, one)
+    return source
 
 
 def _kinds(paths: Sequence[Path]) -> tuple[dict[Path, FileKind], list[str]]:

@@ -20,6 +20,8 @@ class Description:
     """Who is behind a source: kind (``ring``, ``vllm``…), where, and tags every segment of it carries.
 
     ``heard_s``: when it was last heard of (epoch seconds), where that is known better than from its newest sample.
+    ``dated``: whether its times are what it says; else they are assumed, and only their order and spacing mean
+    something.
     """
 
     kind: str
@@ -30,6 +32,7 @@ class Description:
     alive: bool = True
     note: str = ""
     heard_s: float | None = None
+    dated: bool = True
 
     def __post_init__(self) -> None:
         for name in ("engine", "version", "note"):

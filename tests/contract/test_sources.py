@@ -36,7 +36,7 @@ def entries(*only: str) -> Iterator[tuple[str, Entry]]:
 
 def files() -> list[Path]:
     found = [
-        *(path for path in SCRAPES.glob("*.prom") if path.name.partition("-")[0] != "dcgm"),
+        *(path for path in SCRAPES.glob("*.prom") if maps.load(path.name.partition("-")[0]).ROLE != "machine"),
         *SCRAPES.glob("*.jsonl*"),
         *SAMPLES.glob("recordings/**/*.jsonl*"),
         *SAMPLES.glob("traces/*.json.gz"),

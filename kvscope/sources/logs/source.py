@@ -129,7 +129,8 @@ class LogSource:
         count = len(self.reader.replicas)
         if count > 1:
             note, tags["replicas"] = f"{note}; {count} replicas", str(count)
-        return Description("log", self._name, engine, tags.get("version", ""), tags, note=note)
+        dated = self._clock != "order"
+        return Description("log", self._name, engine, tags.get("version", ""), tags, note=note, dated=dated)
 
     def poll(self) -> Poll:
         samples: list[Sample] = []

@@ -35,12 +35,14 @@ def entries(engine: str) -> tuple[Entry, ...]:
 
 @cache
 def _spellings() -> dict[str, str]:
-    """Spelling → the name it stands for: relays turn ``vllm:x`` into ``vllm_x``, Ray Serve into ``ray_vllm_x``."""
+    """Spelling → the name it stands for: relays turn ``vllm:x`` into ``vllm_x``, Ray Serve into ``ray_vllm_x``; an
+    exporter may be told to write a prefix (``PREFIXES`` of its map)."""
     found: dict[str, str] = {}
     for engine in map(load, names()):
         for entry in engine.MAP:
             for part in ("", "_bucket", "_sum", "_count") if entry.kind == "histogram" else ("",):
                 name = entry.name + part
+                found |= {prefix + name: name for prefix in getattr(engine, "PREFIXES", ())}
                 if ":" in name:
                     plain = name.replace(":", "_")
                     found |= {plain: name, f"ray_{plain}": name}

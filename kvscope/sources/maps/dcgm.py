@@ -17,6 +17,8 @@ _GPU = ("gpu",)
 _PROFILING = "profiling fields: not on every GPU, and not while a profiler holds the counters"
 _ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 _DRAM = "DCGM_FI_PROF_DRAM_ACTIVE"
+_OFF = "off in the default list of counters"
+_HELD = (("POWER", "power"), ("THERMAL", "thermal"), ("BOARD_LIMIT", "board"), ("RELIABILITY", "reliability"))
 
 MAP = (
     Entry(_ACTIVE, "gpu.util", "gauge", "ratio", combine="mean", keep=_GPU, condition=_PROFILING),
@@ -50,7 +52,7 @@ MAP = (
         "ratio",
         combine="mean",
         keep=_GPU,
-        condition="off in the default list of counters",
+        condition=_OFF,
     ),
     Entry(
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
@@ -63,6 +65,25 @@ MAP = (
     ),
     Entry("DCGM_FI_DEV_FB_USED", "gpu.mem_used", "gauge", "MiB", scale=float(1 << 20), keep=_GPU),
     Entry("DCGM_FI_DEV_POWER_USAGE", "gpu.power", "gauge", "W", keep=_GPU),
+    Entry("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gpu.power_cap", "gauge", "W", keep=_GPU, condition=_OFF),
+    Entry("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "gpu.energy", "counter", "mJ", scale=1e-3, keep=_GPU),
+    Entry("DCGM_FI_DEV_GPU_TEMP", "gpu.temperature", "gauge", "C", keep=_GPU),
+    Entry("DCGM_FI_DEV_SM_CLOCK", "gpu.clock", "gauge", "MHz", keep=_GPU),
+    Entry("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "gpu.errors", "counter", "errors", keep=_GPU, condition=_OFF),
+    *(
+        Entry(
+            f"DCGM_FI_DEV_{theirs}_VIOLATION",
+            "gpu.throttle_time",
+            "counter",
+            "ns",
+            scale=1e-9,
+            keep=_GPU,
+            labels=(("reason", ours),),
+            condition=_OFF,
+            caveat="microseconds before DCGM 3",
+        )
+        for theirs, ours in _HELD
+    ),
     Entry("DCGM_FI_PROF_PCIE_RX_BYTES", "gpu.pcie_rx", "gauge", "B/s", keep=_GPU, condition=_PROFILING),
     Entry("DCGM_FI_PROF_PCIE_TX_BYTES", "gpu.pcie_tx", "gauge", "B/s", keep=_GPU, condition=_PROFILING),
 )

@@ -24,6 +24,7 @@ _PART = "dynamo_component_"
 _OLD = _PART + "kvstats_"
 _SHARE = "0 to 1 in spite of its name"
 _BEFORE_1 = "0.9"
+_WORKER = (("worker_id", "worker"),)
 _ROUTER = "seen by the router, network included"
 
 MAP = (
@@ -86,6 +87,11 @@ MAP = (
     Entry(_FRONT + "request_duration_seconds_count", "requests.finished", "counter", "requests"),
     Entry(_FRONT + "input_sequence_tokens", "request.tokens_in", "histogram", "tokens"),
     Entry(_FRONT + "output_sequence_tokens", "request.tokens_out", "histogram", "tokens"),
+    # What its router knows of each worker.
+    Entry(_FRONT + "worker_active_decode_blocks", "router.kv_blocks", "gauge", "blocks", rename=_WORKER, since="1.0"),
+    Entry(
+        _FRONT + "worker_active_prefill_tokens", "router.prefill_tokens", "gauge", "tokens", rename=_WORKER, since="1.0"
+    ),
     Entry("trtllm_kv_transfer_latency_seconds", "disagg.transfer_time", "histogram", "s", condition="a TRT-LLM worker"),
     Entry("trtllm_kv_transfer_bytes", "disagg.bytes", "histogram", "B", condition="a TRT-LLM worker"),
 )

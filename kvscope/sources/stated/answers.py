@@ -43,6 +43,7 @@ class AnswersSource:
         self._engine = "ollama"
         self._tags: dict[str, str] = {}
         self._notices: list[str] = []
+        self._dated = True
         table = _head_of_ps(read_text(path)[:400].encode())
         self._samples = list(self._table() if table else self._answers())
         if not self._samples:
@@ -51,7 +52,8 @@ class AnswersSource:
             )
 
     def describe(self) -> Description:
-        return Description("answers", str(self._path), self._engine, tags={"engine": self._engine, **self._tags})
+        tags = {"engine": self._engine, **self._tags}
+        return Description("answers", str(self._path), self._engine, tags=tags, dated=self._dated)
 
     def poll(self) -> Poll:
         samples, self._samples = self._samples, []
@@ -76,6 +78,7 @@ class AnswersSource:
             t = max(t, told) if told is not None else t + figures["took"]
             yield from self._samples_of(figures, totals, t)
         if untimed:
+            self._dated = False
             self._notices.append(_NO_TIMES)
 
     def _samples_of(self, figures: dict[str, float], totals: dict[str, float], t: float) -> Iterator[Sample]:
@@ -114,6 +117,7 @@ class AnswersSource:
             if matched["ctx"]:
                 yield Sample("config.max_context", float(matched["ctx"]), t)
             yield Sample("engine.info", 1.0, t, labels_of(engine="ollama"))
+        self._dated = False
         self._notices.append("no print says when it was made: taken as a minute apart; the order is right")
 
 

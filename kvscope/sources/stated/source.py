@@ -37,7 +37,9 @@ class StatedSource:
 
     def describe(self) -> Description:
         tags = {"engine": self._stated.engine, **self._stated.tags}
-        return Description("figures", str(self._target), self._stated.engine, tags.get("version", ""), tags, note=NOTE)
+        return Description(
+            "figures", str(self._target), self._stated.engine, tags.get("version", ""), tags, note=NOTE, dated=False
+        )
 
     def poll(self) -> Poll:
         if self._given:

@@ -95,6 +95,46 @@ def test_a_folder_with_a_series_and_a_log_is_one_run(tmp_path):
     assert len(store.series("tokens.generated")[1]) == 5
 
 
+def test_a_page_of_a_machine_s_exporter_stands_beside_an_engine_s(tmp_path):
+    (tmp_path / "engine.prom").write_text(page(100))
+    for name, util in (("rocm-1.5.2", 0.96), ("npu-7", 0.88)):
+        text = (SAMPLES / "scrapes" / f"{name}.prom").read_text().replace("gpu_gfx_activity", "amd_gpu_gfx_activity")
+        (tmp_path / "device.prom").write_text(text)
+        store, _ = read(str(tmp_path))
+        assert store.latest("gpu.util", (("gpu", "1"),)) == pytest.approx(util)
+        assert store.latest("tokens.generated") == 100.0
+    (tmp_path / "engine.prom").unlink()
+    with pytest.raises(SourceError, match="readings of a machine"):
+        read(str(tmp_path))
+
+
+def test_what_says_no_time_is_laid_over_the_stretch_of_the_log_beside_it(tmp_path):
+    (tmp_path / "server.log").write_bytes((SAMPLES / "logs" / "vllm-0.32.0-cpu.log").read_bytes())
+    row = "m:latest   0123456789ab    {} GB    100% GPU     262144     4 minutes from now\n"
+    prints = "".join(f"NAME   ID   SIZE   PROCESSOR   CONTEXT   UNTIL\n{row.format(size)}" for size in (24, 28, 75))
+    (tmp_path / "ps.txt").write_text(prints)
+    alone, _ = read(str(tmp_path / "server.log"))
+    both, notices = read(str(tmp_path))
+    times, sizes = both.series("gpu.mem_used", (("gpu", "0"),))
+    assert list(sizes) == [24e9, 28e9, 75e9]
+    assert (times[0], times[-1]) == (alone.segments[0].start_s, pytest.approx(alone.newest("engine.info")))
+    assert both.series("sched.running") == alone.series("sched.running")
+    assert any("no print says when" in one for one in notices)
+
+
+def test_a_router_is_no_engine_and_shows_whom_it_leaves_idle(tmp_path):
+    for name in ("production-stack", "aibrix", "llm-d", "sglang"):
+        pages = (SAMPLES / "scrapes" / f"router-{name}.prom").read_text() * 5
+        (tmp_path / "pages.prom").write_text(pages)
+        source = open_target(str(tmp_path / "pages.prom"))
+        assert source.describe().engine == "router"
+        store = Store()
+        store.add(source.poll().samples)
+        assert not store.keys("sched.running")
+        idle = reading(store, "idle_replicas_beside_queues")
+        assert isinstance(idle, Missing) if name == "sglang" else isinstance(idle, Reading) and idle.value == 1.0
+
+
 def test_a_prometheus_answer_is_read_as_its_prometheus_is(tmp_path):
     values = [[1_790_000_000 + 15 * step, str(100 * step)] for step in range(10)]
     metric = {"__name__": "vllm:generation_tokens_total", "instance": "a:8000", "model_name": "m"}
