@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from mcp.server import MCPServer
@@ -62,8 +63,11 @@ def _cut(value: Any, items: int, length: int) -> Any:
     return value
 
 
-async def command(*arguments: str) -> dict[str, Any]:
-    """Run ``kvscope arguments`` in a process of its own; its exit code, what that means, its answer, what it said."""
+async def command(*arguments: str, keep: Callable[[Any], Any] = lambda answer: answer) -> dict[str, Any]:
+    """Run ``kvscope arguments`` in a process of its own; its exit code, what that means, its answer, what it said.
+
+    ``keep``: the part of the answer that was asked for; what is left out takes no room in the bounded one.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "kvscope", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
@@ -82,7 +86,7 @@ async def command(*arguments: str) -> dict[str, Any]:
     code = process.returncode or 0
     text = out.decode(errors="replace")
     try:
-        answer: Any = json.loads(text)
+        answer: Any = keep(json.loads(text))
     except ValueError:
         answer = text.splitlines()
     notes = said.decode(errors="replace").splitlines()
@@ -117,7 +121,7 @@ async def coverage(target: str, baseline: str = "", duration_s: float = 15.0) ->
 
 async def explain(rule: str, target: str) -> dict[str, Any]:
     """Say of one rule, check by check, what was measured on a target and how far it is from firing."""
-    return await command("playbooks", "explain", "--", rule, target)
+    return await command("playbooks", *_options(format="json"), "explain", "--", rule, target)
 
 
 async def show_rule(rule: str) -> dict[str, Any]:
@@ -138,9 +142,16 @@ async def verify(target: str, before: str, after: str) -> dict[str, Any]:
     return await command("verify", *_options(format="json", before=before, after=after), "--", target)
 
 
-async def metrics(target: str = "") -> dict[str, Any]:
-    """List the canonical metrics, or the latest values of a target's."""
-    return await command("metrics", *(["--", target] if target else []))
+async def metrics(target: str = "", starting_with: str = "") -> dict[str, Any]:
+    """List the canonical metrics, or the latest values of a target's; `starting_with` keeps those, such as `kv.`."""
+
+    def keep(answer: dict[str, Any]) -> dict[str, Any]:
+        return {
+            key: [one for one in rows if one["name"].startswith(starting_with)] if isinstance(rows, list) else rows
+            for key, rows in answer.items()
+        }
+
+    return await command("metrics", *_options(format="json"), *(["--", target] if target else []), keep=keep)
 
 
 async def plan(model: str, options: str = "") -> dict[str, Any]:
@@ -155,11 +166,11 @@ async def plan(model: str, options: str = "") -> dict[str, Any]:
 
 async def recording(path: str) -> dict[str, Any]:
     """Read a recording: its segments with every signal, and what limited the engine in the last one."""
-    answer = await command("diagnose", *_options(format="json"), "--", path)
-    whole = answer["answer"]
-    if isinstance(whole, dict):
-        answer["answer"] = {key: whole[key] for key in ("source", "segments", "account", "notices") if key in whole}
-    return answer
+
+    def keep(whole: dict[str, Any]) -> dict[str, Any]:
+        return {key: whole[key] for key in ("source", "segments", "account", "notices") if key in whole}
+
+    return await command("diagnose", *_options(format="json"), "--", path, keep=keep)
 
 
 async def try_change(pid: int, finding: str = "", change: str = "") -> dict[str, Any]:

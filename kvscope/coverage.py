@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from kvscope.checks import Check
-from kvscope.finding import Coverage, Evidence, Finding, Light, Near
+from kvscope.finding import Coverage, Evidence, Finding, Light, Near, Step, Waiting
 from kvscope.judge import MARK_ONE
 from kvscope.playbook_schema import Playbook
 from kvscope.signals.remedies import NOBODY
@@ -15,6 +16,8 @@ NEAR = 0.25
 TRACE = "a profiler trace of a few steps"
 LONGER = "watch for longer"
 _ALTERNATIVES = "; "
+_MOST_NEEDS = 6
+"""A rule that lacks more different things is out of reach of two ways."""
 
 
 def coverage(rules: Sequence[Playbook], findings: Iterable[Finding]) -> Coverage:
@@ -22,41 +25,63 @@ def coverage(rules: Sequence[Playbook], findings: Iterable[Finding]) -> Coverage
     judged, near, waiting = 0, [], []
     for rule, finding in zip(rules, findings, strict=True):
         if finding.verdict == "needs_data":
-            waiting.append(finding)
+            waiting.append(Waiting(finding.id, _needs(finding)))
             continue
         judged += 1
         if finding.verdict == "silent" and (found := _near(rule, finding)) is not None:
             near.append(found)
     near.sort(key=lambda one: one.distance)
-    return Coverage(len(rules), judged, tuple(near), lights(waiting))
+    return Coverage(len(rules), judged, tuple(near), lights(waiting), tuple(waiting))
 
 
-def lights(waiting: Iterable[Finding]) -> tuple[Light, ...]:
+def lights(waiting: Iterable[Waiting]) -> tuple[Light, ...]:
     """What would let rules speak that cannot, the one that helps most first; each counts rules that need it alone."""
     found: dict[str, list[str]] = {}
-    for finding in waiting:
-        needs = [_ways(one) for one in finding.evidence if one.answer == "unknown" and one.role in ("symptom", "cause")]
-        if not needs:
-            needs = [(MARK_ONE,)]
-        for way in needs[0]:
-            if not way.startswith(NOBODY) and all(way in ways for ways in needs):
-                found.setdefault(way, []).append(finding.id)
+    for one in waiting:
+        for way in one.needs[0] if one.needs else ():
+            if not way.startswith(NOBODY) and all(way in ways for ways in one.needs):
+                found.setdefault(way, []).append(one.rule)
     return tuple(
         Light(way, tuple(rules)) for way, rules in sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     )
 
 
-def shortest(lights: Iterable[Light], most: int = 3) -> tuple[Light, ...]:
-    """The few ways that let most rules speak, each with the rules it adds to those of the ways before it."""
-    left, steps = {light.way: set(light.rules) for light in lights}, list[Light]()
+def shortest(waiting: Iterable[Waiting], most: int = 3) -> tuple[Step, ...]:
+    """The few steps that let most rules speak, each with the rules it adds to those of the steps before it.
+
+    A step is one way, or two that only together let rules speak; what adds most a way comes first (greedy: each cover
+    of so many ways reaches at least 63 % of the rules the best one would).
+    """
+    left = {one.rule: one.needs for one in waiting if one.needs}
+    steps: list[Step] = []
     while left and len(steps) < most:
-        way = max(left, key=lambda one: len(left[one]))
-        added = left.pop(way)
-        if not added:
+        step = max(_candidates(left), key=lambda one: (len(one.rules) / len(one.ways), -len(one.ways)), default=None)
+        if step is None:
             break
-        steps.append(Light(way, tuple(sorted(added))))
-        left = {one: rules - added for one, rules in left.items()}
+        steps.append(step)
+        taken = set(step.ways)
+        left = {rule: tuple(ways for ways in needs if not taken & set(ways)) for rule, needs in left.items()}
+        left = {rule: needs for rule, needs in left.items() if needs}
     return tuple(steps)
+
+
+def _candidates(left: Mapping[str, tuple[tuple[str, ...], ...]]) -> Iterator[Step]:
+    """Every way, and every two, that let at least one rule speak."""
+    found: dict[tuple[str, ...], set[str]] = {}
+    for rule, needs in left.items():
+        for ways in product(*needs) if len(needs) <= _MOST_NEEDS else ():
+            chosen = tuple(sorted(set(ways)))
+            if len(chosen) <= 2 and not any(way.startswith(NOBODY) for way in chosen):
+                found.setdefault(chosen, set()).add(rule)
+    for ways, rules in sorted(found.items()):
+        alone = (found.get((way,), set()) for way in ways) if len(ways) > 1 else ()
+        yield Step(ways, tuple(sorted(rules.union(*alone))))
+
+
+def _needs(finding: Finding) -> tuple[tuple[str, ...], ...]:
+    """What a rule lacks, once each: of every lack the ways to supply it, one of which is enough."""
+    unknown = [one for one in finding.evidence if one.answer == "unknown" and one.role in ("symptom", "cause")]
+    return tuple(dict.fromkeys(_ways(one) for one in unknown)) or ((MARK_ONE,),)
 
 
 def _ways(evidence: Evidence) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 from kvscope import amounts, wording
 from kvscope.checks import Check
@@ -13,26 +13,45 @@ from kvscope.playbook_schema import Playbook
 from kvscope.store import Store
 
 _FIRED = "fires"
+TITLES = {"symptom": "symptom (all)", "cause": "cause (all)", "any": "cause (one of)"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check of a rule. ``part``: ``symptom``, ``cause``, ``any`` (one of the causes) or ``rival: WHAT``."""
+
+    part: str
+    answer: str
+    signal: str
+    says: str
+    numbers: str
+    distance: str
+
+
+def rows(rule: Playbook, pair: Pair) -> list[Row]:
+    """Return every check of a rule with what was measured and how far it is from the answer the rule needs."""
+    parts = [("symptom", rule.symptom), ("cause", rule.cause.checks), ("any", rule.cause.any)]
+    parts += [(f"rival: {rival.says}", rival.excluded_when) for rival in rule.rivals]
+    found = []
+    for part, checks in parts:
+        for check in checks:
+            evidence = judge(check, pair)
+            told = (wording.numbers(evidence), distance(check, evidence))
+            found.append(Row(part, evidence.answer, check.signal, check.says, *told))
+    return found
 
 
 def explain(rule: Playbook, store: Store, baseline: str | None = None, current: str | None = None) -> list[str]:
     """Return lines: what the rule needs, what was measured, the distance to firing, and what is missing."""
     pair = choose(store, rule.compare, baseline, current)
     against = f", compared with {pair.baseline.name}" if pair.baseline else ""
-    lines = [f"{rule.id}: {rule.title}", f"  segment {pair.current.name}{against}"]
-    groups = [("symptom (all)", rule.symptom), ("cause (all)", rule.cause.checks), ("cause (one of)", rule.cause.any)]
-    for title, checks in groups:
-        lines += [f"  {title}", *_checks(checks, pair)] if checks else []
-    for rival in rule.rivals:
-        lines += [f"  excluded: {rival.says}", *_checks(rival.excluded_when, pair)]
+    lines, part = [f"{rule.id}: {rule.title}", f"  segment {pair.current.name}{against}"], ""
+    for row in rows(rule, pair):
+        if row.part != part:
+            part = row.part
+            lines.append(f"  {TITLES.get(part) or part.replace('rival:', 'excluded:', 1)}")
+        lines.append(f"    {row.answer:<8}{row.signal} {row.says}: {row.numbers}; {row.distance}")
     return lines
-
-
-def _checks(checks: tuple[Check, ...], pair: Pair) -> Iterator[str]:
-    for check in checks:
-        evidence = judge(check, pair)
-        numbers = wording.numbers(evidence)
-        yield f"    {evidence.answer:<8}{check.signal} {check.says}: {numbers}; {distance(check, evidence)}"
 
 
 def distance(check: Check, evidence: Evidence) -> str:

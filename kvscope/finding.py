@@ -154,6 +154,22 @@ class Light:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What would let ``rules`` speak which cannot now: one way, or two that are needed together."""
+
+    ways: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A rule that cannot speak, and what it lacks: of each lack the ways to supply it, one of which is enough."""
+
+    rule: str
+    needs: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Of ``rules`` so many were ``judged``; ``near`` ones almost fired; ``lights`` would let more of them speak."""
 
@@ -161,6 +177,7 @@ class Coverage:
     judged: int
     near: tuple[Near, ...] = ()
     lights: tuple[Light, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

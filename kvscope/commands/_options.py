@@ -61,3 +61,13 @@ def settings_of(options: argparse.Namespace) -> Settings:
     from kvscope.config import Settings, load
 
     return load({field.name: getattr(options, field.name, None) for field in fields(Settings)})[0]
+
+
+def text_or_json(settings: Settings) -> bool:
+    """Whether JSON is asked for, by a command that has no other format than text and JSON. UsageError for others."""
+    from kvscope.errors import UsageError, nearest
+
+    known = ("text", "json")
+    if settings.format not in known:
+        raise UsageError(f"--format {settings.format!r}{nearest(settings.format, known)}; expected text or json")
+    return settings.format == "json"

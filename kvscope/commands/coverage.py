@@ -1,14 +1,13 @@
 """Say which rules can speak about a target, which cannot, and what would let most of them.
 
 A live target is watched for --duration seconds, as `diagnose` does. Each way to more is what the rules that need it
-ask for; the list is the shortest that the first three steps can make it.
+ask for; what adds most rules comes first, and two things that only together add any are named together.
 """
 
 from __future__ import annotations
 
 import argparse
 
-FORMATS = ("text", "json")
 GROUP = "watch an engine"
 EXAMPLES = ("kvscope coverage http://localhost:8000",)
 
@@ -25,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--baseline", metavar="TARGET", help="compare with this target: rules of before and after speak"
     )
     parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="compare these two marked segments of TARGET")
+    parser.add_argument("--steps", type=int, default=3, metavar="N", help="name so many settings or sources (3)")
     parser.add_argument("--format", help="text or json (text)")
     add_timing(parser)
     add_playbooks(parser)
@@ -35,30 +35,33 @@ def run(options: argparse.Namespace) -> int:
     from dataclasses import asdict
     from json import dumps
 
-    from kvscope.commands._options import settings_of
+    from kvscope.commands._options import settings_of, text_or_json
     from kvscope.commands.diagnose import read
     from kvscope.coverage import shortest
-    from kvscope.errors import EXIT_NO_DATA, EXIT_OK, UsageError, nearest
+    from kvscope.errors import EXIT_NO_DATA, EXIT_OK, UsageError
     from kvscope.finding import Coverage
     from kvscope.state import near_line
 
     settings = settings_of(options)
-    if settings.format not in FORMATS:
-        raise UsageError(f"--format {settings.format!r}{nearest(settings.format, FORMATS)}; expected text or json")
+    as_json = text_or_json(settings)
+    if options.steps < 0:
+        raise UsageError(f"--steps {options.steps}: expected 0 or more")
     options.all = False
     found, _ = read(options, settings)
     reach = found.coverage or Coverage(0, 0)
-    steps = shortest(reach.lights)
-    if settings.format == "json":
+    steps = shortest(reach.waiting, options.steps)
+    code = EXIT_OK if reach.judged else EXIT_NO_DATA
+    if as_json:
         told = {"schema": 1, "rules": reach.rules, "judged": reach.judged, "near": [asdict(one) for one in reach.near]}
         print(dumps(told | {"steps": [asdict(one) for one in steps], "ways": [asdict(one) for one in reach.lights]}))
-        return EXIT_OK if reach.judged else EXIT_NO_DATA
-    print(f"{reach.judged} of {reach.rules} rules can speak about {found.source['target']}")
+        return code
+    reached = reach.judged + sum(len(step.rules) for step in steps)
+    then = f"; with all of these {reached}:" if steps else ""
+    print(f"{reach.judged} of {reach.rules} rules can speak about {found.source['target']}{then}")
+    for step in steps:
+        print(f"  +{len(step.rules):<3} {' and '.join(step.ways)}\n       ({', '.join(step.rules)})")
     for near in reach.near:
-        print(f"  near    {near_line(near)}")
-    for number, step in enumerate(steps, 1):
-        print(f"  {number}. {step.way}: +{len(step.rules)} ({', '.join(step.rules)})")
-    silent = reach.rules - reach.judged - len({rule for step in steps for rule in step.rules})
-    if silent > 0:
-        print(f"{silent} more need several things at once, or what this engine cannot tell")
-    return EXIT_OK if reach.judged else EXIT_NO_DATA
+        print(f"  near {near_line(near)}")
+    if reached < reach.rules:
+        print(f"{reach.rules - reached} more need other things, three or more at once, or what this engine cannot tell")
+    return code

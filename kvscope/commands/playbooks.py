@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grafana", action="store_true", help="export a dashboard")
     parser.add_argument("--engine", default="vllm", help="whose metric names an export uses (vllm)")
     parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="the segments that explain compares")
+    parser.add_argument("--format", help="of explain: text or json (text)")
     add_timing(parser)
     add_playbooks(parser)
 
@@ -82,21 +83,32 @@ def _test(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
 
 
 def _explain(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
+    import json
     from contextlib import closing
+    from dataclasses import asdict
 
-    from kvscope.commands._options import settings_of
+    from kvscope.commands._options import settings_of, text_or_json
+    from kvscope.compare import choose
     from kvscope.errors import UsageError
-    from kvscope.explain import explain
+    from kvscope.explain import explain, rows
     from kvscope.sources import open_target
     from kvscope.store import Store
     from kvscope.watch import collect, fill, segment_pair
 
     if len(options.names) != 2:
         raise UsageError("playbooks explain: expected an ID and a TARGET")
-    rule, store = _chosen(options.names[0], books), Store()
+    rule, store, settings = _chosen(options.names[0], books), Store(), settings_of(options)
+    as_json = text_or_json(settings)
     with closing(open_target(options.names[1], machine=True)) as source:
-        fill(store, collect(source, settings_of(options)))
-    print("\n".join(explain(rule, store, *segment_pair(options.segments, store))))
+        fill(store, collect(source, settings))
+    segments = segment_pair(options.segments, store)
+    if as_json:
+        pair = choose(store, rule.compare, *segments)
+        told = {"schema": 1, "rule": rule.id, "title": rule.title, "segment": pair.current.name}
+        told |= {"baseline": pair.baseline.name if pair.baseline else ""}
+        print(json.dumps(told | {"checks": [asdict(row) for row in rows(rule, pair)]}))
+        return 0
+    print("\n".join(explain(rule, store, *segments)))
     return 0
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from kvscope.verification import Verification
 
 SECONDS, STEPS = 10.0, 200
-FORMATS = ("text", "json")
 GROUP = "compare and verify"
 EXAMPLES = ("kvscope verify after.db --before before --after after",)
 
@@ -49,14 +48,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the outcome; the exit code is its answer."""
     from kvscope import verification_report as report
-    from kvscope.commands._options import settings_of
-    from kvscope.errors import UsageError, nearest
+    from kvscope.commands._options import settings_of, text_or_json
+    from kvscope.errors import UsageError
     from kvscope.progress import Line
     from kvscope.watch import load_playbooks
 
     settings = settings_of(options)
-    if settings.format not in FORMATS:
-        raise UsageError(f"--format {settings.format!r}{nearest(settings.format, FORMATS)}; expected text or json")
+    as_json = text_or_json(settings)
     if not 1 <= options.seconds <= 3600:
         raise UsageError(f"--seconds {options.seconds:g}: expected 1 to 3600")
     if bool(options.before) != bool(options.after):
@@ -71,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             found = _on_engine(options, books, line.show)
     finally:
         line.wipe()
-    print(report.as_json(found) if settings.format == "json" else report.as_text(found, keep=options.keep))
+    print(report.as_json(found) if as_json else report.as_text(found, keep=options.keep))
     return report.EXIT_CODES[found.outcome]
 
 
