@@ -17,6 +17,11 @@ TARGET_HELP = (
 def add_target(parser: argparse.ArgumentParser) -> None:
     """The thing to read."""
     parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
+    add_access(parser)
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Who we are to an address, and whom we trust."""
     parser.add_argument(
         "--header", action="append", default=[], metavar="NAME:VALUE", help="send this with every request for a page"
     )

@@ -60,7 +60,11 @@ def kind_of_file(path: Path) -> FileKind:
         raise SourceError(f"{printable(path, 200)}: {error.strerror or error}") from error
     if head.startswith(MAGIC):
         return "ring"
-    if head.startswith(SQLITE_MAGIC) or f'"{KEY}"'.encode() in head.split(b"\n", 1)[0]:
+    if head.startswith(SQLITE_MAGIC):
+        from kvscope.sources.trace.nsys import is_nsys
+
+        return "trace" if is_nsys(path) else "recording"
+    if f'"{KEY}"'.encode() in head.split(b"\n", 1)[0]:
         return "recording"
     if _is_trace(head):
         return "trace"

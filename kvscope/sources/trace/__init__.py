@@ -1,26 +1,31 @@
-"""A profiler trace of torch (Kineto, Chrome trace events): token-time accounting of engines that export none."""
+"""A profiler trace of torch (Kineto, Chrome trace events) or of Nsight Systems: where the time of a token goes."""
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from kvscope import kv_types
 from kvscope.errors import SourceError
+from kvscope.recording.schema import SQLITE_MAGIC
 from kvscope.sources.source import Description, Poll
-from kvscope.sources.trace import events
+from kvscope.sources.trace import events, nsys
 from kvscope.sources.trace.account import Account, Piece, account
-from kvscope.sources.trace.rules import Rules, load
+from kvscope.sources.trace.rules import HOST, Rules, load
 from kvscope.sources.trace.steps import DECODE, PREFILL
 from kvscope.sources.trace.timeline import IDLE
 from kvscope.sources.trace.writes import writes_of
+from probes import border
 from probes.sample import Sample, labels_of
 
 _US = 1e-6
 _WHOLE = ("time.step", "time.idle", "batch.steps", "tier.bytes_in", "tier.bytes_out")
 _TOLD = ("time.prefill", "prefill.decompress_time", "tokens.generated", "tokens.prefilled")
 _NAMES_SHOWN = 5
+_GAPS_SHOWN = 3
+_LONG_GAP_US = 50.0
 _KV_TYPES = (
     ("e4m3", "fp8_e4m3"),
     ("e5m2", "fp8_e5m2"),
@@ -37,7 +42,7 @@ class TraceSource:
 
     def __init__(self, path: Path, rules: Rules | None = None) -> None:
         self._path, self._rules = path, rules or load()
-        trace = events.read(path)
+        trace = nsys.read(path) if _is_database(path) else events.read(path)
         found = account(trace, self._rules)
         if found is None:
             raise SourceError(f"{path}: {trace.damage or 'no operator and no kernel with a duration in this trace'}")
@@ -133,11 +138,20 @@ class TraceSource:
         notices = [self._damage] if self._damage else []
         notices.append(_steps_text(found))
         notices.append(_shares_text(found, self._rules))
+        notices += _gaps_text(found)
         if found.unknown:
             notices.append(_unknown_text(found))
         if found.devices > 1:
             notices.append(f"work on {found.devices} devices; the busiest was read")
         return notices
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with border.open_packed(path) as file:
+            return file.read(len(SQLITE_MAGIC)).startswith(SQLITE_MAGIC)
+    except (OSError, EOFError, border.Refused, zlib.error):
+        return False
 
 
 def kv_type(names: Iterable[str], rules: Rules) -> str:
@@ -174,12 +188,34 @@ def _shares_text(found: Account, rules: Rules) -> str:
     for piece in found.pieces:
         if not found.steps.told or piece.step.phase != PREFILL:
             sums.update({work: us for work, us in piece.work.items() if work != IDLE})
+    if found.on_device:
+        # Of a device HOST is what it waited for: no work of its own.
+        sums.pop(HOST, None)
     total = sum(sums.values())
     if total <= 0:
         return "no decode step in this trace"
     shares = ", ".join(f"{work} {us / total:.1%}" for work, us in sums.most_common() if us)
     hidden = f"; {found.hidden / 1e3:.1f} ms of work ran hidden behind other work" if found.hidden >= 1000 else ""
     return f"{'decode' if found.steps.told else 'all'} {total / 1e3:.1f} ms: {shares}{hidden}"
+
+
+def _gaps_text(found: Account) -> list[str]:
+    """Say where the device stood between two pieces of work: no time of the GPU, so a line of its own each."""
+    if not found.gaps or not found.on_device:
+        return []
+    total, span = sum(gap.us for gap in found.gaps), found.pieces[-1].end - found.start
+    long = [gap for gap in found.gaps if gap.us >= _LONG_GAP_US]
+    lines = [
+        f"host: the device stood {total / 1e3:.1f} ms of {span / 1e3:.1f} ms ({total / span:.1%}) in {len(found.gaps)} "
+        f"gaps, {len(long)} of them of {_LONG_GAP_US:g} us or more"
+    ]
+    kinds: dict[tuple[str, str], list[float]] = {}
+    for gap in long:
+        kinds.setdefault((gap.after, gap.before), []).append(gap.us)
+    for (after, before), each in sorted(kinds.items(), key=lambda one: -sum(one[1]))[:_GAPS_SHOWN]:
+        spent = f"{sum(each) / 1e3:.2f} ms in {len(each)} gaps, longest {max(each) / 1e3:.2f} ms"
+        lines.append(f"host: between {after} and {before}: {spent}")
+    return lines
 
 
 def _unknown_text(found: Account) -> str:

@@ -34,6 +34,15 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """µs in which the device had nothing to do, and the kinds of work around it."""
+
+    us: float
+    after: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """Pieces in time order, from ``start`` (µs) on; ``unknown`` are µs by name, ``hidden`` µs behind other work."""
 
@@ -44,6 +53,7 @@ class Account:
     devices: int
     unknown: Counter[str]
     hidden: float
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,19 @@ def account(trace: Trace, rules: Rules) -> Account | None:
         if work == UNKNOWN:
             unknown[trace.names[trace.name[index]]] += int(end - start)
     pieces = _pieces(line, found, segments, _copied(trace, rules, kernels))
-    return Account(line.start, tuple(pieces), steps, bool(kernels), line.devices, unknown, line.hidden)
+    gaps = tuple(_gaps(segments)) if kernels else ()
+    return Account(line.start, tuple(pieces), steps, bool(kernels), line.devices, unknown, line.hidden, gaps)
+
+
+def _gaps(segments: Sequence[Segment]) -> Iterable[Gap]:
+    """Yield where nothing was on the device while an operator of the host ran, or only briefly nothing did."""
+    after = "the start"
+    for at, (start, end, work, index) in enumerate(segments):
+        if index < 0 and work == HOST:
+            before = next((one[2] for one in segments[at + 1 : at + 4] if one[3] >= 0), "the end")
+            yield Gap(end - start, after, before)
+        elif index >= 0:
+            after = work
 
 
 def _pieces(
