@@ -1,8 +1,8 @@
 """Give a target's canonical metrics to other tools: to Prometheus under one set of names, or as a table of samples.
 
 Without --serve the page is printed once (for a textfile collector). With it the page is served on loopback until
-Ctrl-C; while the target does not answer the scrape fails, as it would at the target itself. --csv writes every sample
-as a row of ``t,metric,value,unit,labels``, which kvscope reads again.
+Ctrl-C; while the target does not answer the scrape fails, as it would at the target itself. --csv and --parquet write
+every sample as a row of ``t,metric,value,unit,labels,source``; the first kvscope reads again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--serve", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C")
     parser.add_argument("--port", type=int, default=9177, help="port of --serve, 0 picks a free one (9177)")
-    parser.add_argument("--csv", metavar="FILE", help="write the samples as a table; a live target's for --duration")
+    parser.add_argument(
+        "--csv", metavar="FILE", help="write the samples as a table (-: to stdout); a live target's for --duration"
+    )
+    parser.add_argument("--parquet", metavar="FILE", help="the same in Parquet (extra: pip install 'kvscope[parquet]')")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     add_timing(parser)
 
@@ -37,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.sources import open_target
 
     with closing(open_target(options.target, machine=True)) as source:
-        if options.csv:
+        if options.csv or options.parquet:
             return _table(source, options)
         if options.serve:
             return _serve(source, options)
@@ -49,29 +52,36 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _table(source: Source, options: argparse.Namespace) -> int:
-    import csv
+    import sys
     import time
+    from contextlib import ExitStack
     from pathlib import Path
 
     from kvscope.commands._options import settings_of
     from kvscope.errors import UsageError
-    from kvscope.sources.table import HEAD, rows_of
+    from kvscope.sources.table import CsvTable, ParquetTable
 
-    path = Path(options.csv)
-    if path.is_dir() or (path.exists() and not options.force):
-        raise UsageError(f"{path}: exists already; choose another file or add --force")
     settings, began, rows = settings_of(options), time.monotonic(), 0
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(HEAD)
+    paths = {kind: Path(text) for kind, text in (("csv", options.csv), ("parquet", options.parquet)) if text}
+    for path in paths.values():
+        if str(path) != "-" and (path.is_dir() or (path.exists() and not options.force)):
+            raise UsageError(f"{path}: exists already; choose another file or add --force")
+    where = source.describe().target
+    with ExitStack() as stack:
+        tables: list[CsvTable | ParquetTable] = []
+        for kind, path in paths.items():
+            tables.append(CsvTable(path, where) if kind == "csv" else ParquetTable(path, where))
+            stack.enter_context(tables[-1])
         while True:
             poll = source.poll()
-            table.writerows(rows_of(poll.samples))
+            for table in tables:
+                table.write(poll.samples)
             rows += len(poll.samples)
             if poll.ended or time.monotonic() - began >= settings.duration:
                 break
             time.sleep(settings.interval)
-    print(f"{path}: {rows} samples")
+    for path in paths.values():
+        print(f"{path}: {rows} samples", file=sys.stderr if "-" in map(str, paths.values()) else sys.stdout)
     return 0
 
 

@@ -1,25 +1,36 @@
-"""Tables: CSV of canonical samples (as ``export --csv`` writes), of one column a metric, and what nvidia-smi prints."""
+"""Tables. Read: CSV of samples (as ``export --csv`` writes), of one column a metric, and what nvidia-smi prints.
+
+Written: a row a sample as CSV, or as Parquet with pyarrow (extra ``parquet``).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import io
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from kvscope.errors import SourceError
+from kvscope.errors import SourceError, UsageError
 from kvscope.sources.saved import read_text
 from kvscope.sources.source import Description, Poll
 from kvscope.sources.stated.figure import Stated, figure_of, number_of, unknown_notice
 from probes import border
+from probes.catalog import metric_of
 from probes.sample import Labels, Sample
 
-HEAD = ("t", "metric", "value", "unit", "labels")
+HEAD = ("t", "metric", "value", "unit", "labels", "source")
 """The head of a table of samples."""
 
+_EXTRA = "writing Parquet needs one package more: pip install 'kvscope[parquet]'"
+_GROUP = 1 << 17
+"""Rows of a Parquet row group: so many are held until they are written."""
 _MOST_ROWS = 2_000_000
 _TIMES = ("t", "time", "timestamp", "ts", "date")
 _NVIDIA = {
@@ -152,11 +163,87 @@ def _labels(text: str) -> Labels:
     return tuple(sorted(pairs.items()))
 
 
-def rows_of(samples: Sequence[Sample]) -> Iterator[list[str]]:
+def rows_of(samples: Sequence[Sample], source: str = "") -> Iterator[list[str]]:
     """Return samples as rows under ``HEAD``."""
-    from probes.catalog import metric_of
-
     for metric, value, t, labels in samples:
         line = metric_of(metric)
         said = ";".join(f"{name}={json.dumps(text, ensure_ascii=False)}" for name, text in labels)
-        yield [repr(t), metric, repr(value), line.unit if line else "", said]
+        yield [repr(t), metric, repr(value), line.unit if line else "", said, source]
+
+
+class CsvTable:
+    """A CSV file, or standard output for ``-``; ``source`` is what was read."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self._own = str(path) != "-"
+        self._file = path.open("w", encoding="utf-8", newline="") if self._own else sys.stdout
+        self._source = source
+        self._table = csv.writer(self._file)
+        self._table.writerow(HEAD)
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        self._table.writerows(rows_of(samples, self._source))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._own:
+            self._file.close()
+
+
+class ParquetTable:
+    """A Parquet file: ``t`` as a UTC timestamp (µs), ``labels`` as a map. UsageError without pyarrow."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise UsageError(f"--parquet: {_EXTRA}") from error
+        self._arrow: Any = pyarrow
+        text = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        types = {
+            "t": pyarrow.timestamp("us", tz="UTC"),
+            "metric": text,
+            "value": pyarrow.float64(),
+            "unit": text,
+            "labels": pyarrow.map_(pyarrow.string(), pyarrow.string()),
+            "source": text,
+        }
+        self._schema = pyarrow.schema([(name, types[name]) for name in HEAD])
+        self._writer = pyarrow.parquet.ParquetWriter(str(path), self._schema, compression="zstd")
+        self._source = source
+        self._held: list[Sample] = []
+
+    def write(self, samples: Sequence[Sample]) -> None:
+        self._held += samples
+        while len(self._held) >= _GROUP:
+            self._put(self._held[:_GROUP])
+            del self._held[:_GROUP]
+
+    def _put(self, samples: Sequence[Sample]) -> None:
+        units = {name: line.unit if (line := metric_of(name)) else "" for name in {one.metric for one in samples}}
+        columns: dict[str, list[Any]] = {
+            "t": [round(one.t * 1e6) for one in samples],
+            "metric": [one.metric for one in samples],
+            "value": [one.value for one in samples],
+            "unit": [units[one.metric] for one in samples],
+            "labels": [list(one.labels) for one in samples],
+            "source": [self._source] * len(samples),
+        }
+        arrays = [self._arrow.array(columns[one.name], type=one.type) for one in self._schema]
+        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        with contextlib.ExitStack() as last:
+            last.callback(self._writer.close)
+            if self._held:
+                self._put(self._held)

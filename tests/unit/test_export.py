@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import urllib.error
 import urllib.request
 from contextlib import closing
@@ -18,6 +19,7 @@ from kvscope.exposition import Exposition
 from kvscope.sources import open_target
 from kvscope.sources.source import Description, Poll
 from kvscope.sources.table import _labels, rows_of
+from probes.catalog import metric_of
 from probes.sample import Sample, labels_of
 
 PAGES = sorted(Path("samples/scrapes").glob("*.prom"))
@@ -137,6 +139,32 @@ def test_a_table_of_samples_reads_back_as_they_were(tmp_path: Path, capsys: pyte
     assert run(["export", RECORDING, "--csv", str(table)]) == 2
     assert run(["export", RECORDING, "--csv", str(table), "--force"]) == 0
     assert "samples" in capsys.readouterr().out
+
+
+def test_parquet_holds_every_sample_with_its_unit_labels_and_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("kvscope.sources.table._GROUP", 100)
+    assert run(["export", RECORDING, "--parquet", str(tmp_path / "s.parquet"), "--csv", "-"]) == 0
+    rows = parquet.read_table(tmp_path / "s.parquet").to_pylist()
+    with closing(open_target(RECORDING)) as source:
+        samples = source.poll().samples
+    found = [(row["metric"], row["value"], row["t"].timestamp(), tuple(row["labels"])) for row in rows]
+    assert found == [(one.metric, one.value, pytest.approx(one.t, abs=1e-6), one.labels) for one in samples]
+    assert all(row["unit"] == metric_of(row["metric"]).unit for row in rows)
+    assert {row["source"] for row in rows} == {RECORDING}
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "t,metric,value,unit,labels,source"
+    assert len(out) == len(samples) + 1
+    assert not Path("-").exists()
+
+
+def test_parquet_without_its_package_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        assert run(["export", RECORDING, "--parquet", str(tmp_path / "s.parquet")]) == 2
+    assert "pip install 'kvscope[parquet]'" in capsys.readouterr().err
 
 
 def test_labels_of_any_text_come_back_from_a_table() -> None:
