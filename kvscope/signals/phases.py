@@ -96,7 +96,8 @@ def engine_phases(cut: Intervals) -> Phases | None:
     seconds = {"prefill": 0.0, "decode": busy_s, "idle": idle_s, "unknown": 0.0}
     if busy_s <= 0 or (prompts is not None and not any(prompts)):
         return Phases(seconds, "inferred")
-    spent = _first(cut.sum_of("latency.prefill_time"), cut.total("time.prefill_requests"))
+    steps_s = cut.total("time.prefill")
+    spent = _first(steps_s, cut.sum_of("latency.prefill_time"), cut.total("time.prefill_requests"))
     if prompts is None or (decode_s is None and spent is None):
         return Phases({**seconds, "decode": 0.0, "unknown": busy_s}, "inferred")
     # Prefill time of requests counts overlapping prompts twice: never too little.

@@ -86,7 +86,7 @@ class HasSide(Protocol):
 
     SIDE_PATH: str
     SIDE_FLAG: str
-    """The flag that turns the document on."""
+    """The flag that turns the document on; empty where it needs none and older releases do not have it."""
 
     def read_side(self, document: object) -> dict[str, float]:
         """Return canonical values; a document of another shape gives none."""

@@ -77,6 +77,7 @@ class ScrapeSource:
         self._pid_of = pid_of
         self.pid: int | None = None
         self._told_side = False
+        self._sideless = False
         text = get(self.url, first_timeout_s or timeout_s)
         self._last_t = wall()
         with self._reading:
@@ -138,14 +139,16 @@ class ScrapeSource:
     def _side(self) -> dict[str, float]:
         """Return what the engine says in a JSON document beside its page, where it has one and it is turned on."""
         engine = self._log.reader.engine
-        if not isinstance(engine, HasSide):
+        if not isinstance(engine, HasSide) or self._sideless:
             return {}
         try:
             text = self._get(self._beside(engine.SIDE_PATH), self._timeout_s)
             found = engine.read_side(border.document(text, engine.SIDE_PATH))
         except (SourceError, ValueError):
             found = {}
-        if not found and not self._told_side:
+        # Where no flag would bring it, it is not asked for again until another engine answers.
+        self._sideless = not found and not engine.SIDE_FLAG
+        if not found and engine.SIDE_FLAG and not self._told_side:
             self._told_side = True
             self._log.notice(
                 f"{engine.SIDE_PATH} does not answer (start the server with {engine.SIDE_FLAG}): the pool is unknown"
@@ -159,6 +162,7 @@ class ScrapeSource:
 
     def _look_beside(self) -> None:
         """Learn what the page does not say, now and again when a silent engine answers: it may be another one."""
+        self._sideless = False
         self._ask_version()
         self.pid = self._pid_of(self.url)
         reader = self._log.reader

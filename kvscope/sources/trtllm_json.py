@@ -41,7 +41,12 @@ class IterationReader:
         self.flags: dict[str, str] = {}
         self.settings = Settings("tensorrt-llm")
         self.tags: dict[str, str] = {"engine": self.engine.ENGINE}
-        self._counters: dict[str, float] = {"batch.steps": 0.0, "time.step": 0.0, "tokens.generated": 0.0}
+        self._counters: dict[str, float] = {
+            "batch.steps": 0.0,
+            "time.step": 0.0,
+            "time.prefill": 0.0,
+            "tokens.generated": 0.0,
+        }
         self._gauges: dict[str, float] = {}
         self._last_iteration = -1.0
         self._said: set[str] = set()
@@ -87,7 +92,17 @@ class IterationReader:
         decoding = _number(batch, "numGenRequests") or 0.0
         each = _number(batch, "avgNumDecodedTokensPerIter") or 1.0
         self._add("batch.steps", 1.0)
+        prompt = _number(batch, "numCtxTokens") or 0.0
         self._add("time.step", _number(entry, "iterLatencyMS"), 1e-3)
+        if prompt > decoding * max(1.0, each):
+            # An iteration that does both counts whole as what most of its tokens are, as in a trace.
+            self._add("time.prefill", _number(entry, "iterLatencyMS"), 1e-3)
+        elif decoding:
+            self._add("batch.decode_steps", 1.0)
+            self._add("latency.step.count", 1.0)
+            self._add("latency.step.sum", _number(entry, "iterLatencyMS"), 1e-3)
+        self._add("batch.tokens_per_step.count", 1.0)
+        self._add("batch.tokens_per_step.sum", prompt + decoding * max(1.0, each))
         # Computed: every decoding request gets one token an iteration, more with speculative decoding.
         self._add("tokens.generated", decoding * max(1.0, each))
         self._add("tokens.prefilled", _number(batch, "numCtxTokens"))

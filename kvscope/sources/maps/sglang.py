@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kvscope.sources.mapping import Derived, Entry, number
+from kvscope.sources.mapping import Derived, Entry, json_number, number
 from kvscope.sources.maps._sglang_tiers import TIERS
 
 ENGINE = "sglang"
@@ -16,12 +16,25 @@ EXPECTS = "names starting with sglang:"
 IDENTITY = {"model_name": "model"}
 VERSION_PATH = ""
 FLAGS = ("max-running-requests",)
+SIDE_PATH = "/v1/loads"
+SIDE_FLAG = ""
+"""Releases before 0.5.2x have no such document."""
 
 _GIB = float(1 << 30)
 RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 _REALTIME = "sglang:realtime_tokens_total"
 _EFFECTIVE = "sglang:prefill_effective_tokens_total"
 _NOT_USED = "tokens of cached prefixes nobody uses count as free: a warm cache can read low"
+_STAGES = (
+    "recv_requests",
+    "process_input_requests",
+    "get_next_batch_to_run",
+    "process_queue",
+    "run_batch",
+    "process_batch_result",
+    "other",
+)
+"""Stages of the scheduler's loop that are work: all but ``idle``."""
 _HITS = (("device_hit", "device"), ("host_hit", "host"), ("storage_hit", "disk"))
 _SOURCES = (("device", "device"), ("host", "host"), ("storage", "disk"))
 
@@ -99,6 +112,21 @@ WORK = (
         until="0.5.9",
         condition="SGLANG_ENABLE_METRICS_DEVICE_TIMER",
     ),
+    # Wall time of the scheduler's loop, each instant under one stage.
+    Entry("sglang:scheduler_idle_seconds_total", "time.idle", "counter", "s", copies=RANKS, since="0.5.23"),
+    *(
+        Entry(
+            "sglang:scheduler_stage_seconds_total",
+            "time.step",
+            "counter",
+            "s",
+            copies=RANKS,
+            where=(("category", stage),),
+            since="0.5.23",
+            caveat="scheduling beside a step that runs on the device counts too",
+        )
+        for stage in _STAGES
+    ),
     Entry("sglang:spec_verify_calls_total", "spec.drafts", "counter", "rounds", since="0.5.15"),
 )
 
@@ -122,6 +150,26 @@ SCHEDULER = (
         copies=RANKS,
         since="0.5.9",
         caveat="a retracted request is what others call preempted; the gauge num_retracted_reqs is per report",
+    ),
+    Entry(
+        "sglang:num_grammar_queue_reqs",
+        "sched.deferred",
+        "gauge",
+        "requests",
+        copies=RANKS,
+        since="0.5.23",
+        caveat="for a grammar that is being compiled",
+    ),
+    Entry(
+        "sglang:dp_attention_sync_wait_seconds_sum",
+        "rank.wait_time",
+        "counter",
+        "s",
+        copies=RANKS,
+        rename=(("dp_rank", "rank"),),
+        since="0.5.23",
+        condition="data-parallel attention",
+        caveat="the sum of a histogram",
     ),
     _tokens("sglang:num_retracted_input_tokens_total", "sched.preempted_tokens"),
     _tokens("sglang:num_retracted_output_tokens_total", "sched.preempted_tokens"),
@@ -289,3 +337,32 @@ def derive(
         if (used := values.get("kv.used_tokens")) is not None:
             found["kv.resident_bytes"] = used * pool / capacity
     return Derived(found, tags)
+
+
+def read_side(document: object) -> dict[str, float]:
+    """Read ``/v1/loads``: an entry a data-parallel rank, with sums over its steps (scheduler.py of 0.5.23).
+
+    ``decode_moments``: [steps, Σ requests, Σ µs, Σ requests², Σ requests x µs, Σ tokens] of decode steps that followed
+    one upon the other, by launch cadence.
+    """
+    loads = document.get("loads") if isinstance(document, dict) else None
+    found: dict[str, float] = {}
+    for load in loads if isinstance(loads, list) else ():
+        if not isinstance(load, dict):
+            continue
+        moments = load.get("decode_moments")
+        known = [json_number(one) for one in moments[:3]] if isinstance(moments, list) else []
+        steps, requests, micros = [*known, None, None, None][:3]
+        told = {
+            "time.prefill": (json_number(load.get("total_prefill_busy_us")), 1e-6),
+            "tokens.prefilled": (json_number(load.get("total_prefill_uncached_tokens")), 1.0),
+            "sched.max_running": (json_number(load.get("max_running_requests")), 1.0),
+            "latency.step.count": (steps, 1.0),
+            "latency.step.sum": (micros, 1e-6),
+            "batch.requests_per_step.count": (steps, 1.0),
+            "batch.requests_per_step.sum": (requests, 1.0),
+        }
+        for metric, (value, scale) in told.items():
+            if value is not None and value >= 0:
+                found[metric] = found.get(metric, 0.0) + value * scale
+    return found

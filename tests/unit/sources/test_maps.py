@@ -8,7 +8,9 @@ import pytest
 
 from kvscope.errors import SourceError
 from kvscope.sources._reader import reader_for
-from kvscope.sources.maps import llamacpp
+from kvscope.sources.fetch import FetchError
+from kvscope.sources.maps import llamacpp, sglang
+from kvscope.sources.scrape import ScrapeSource
 
 SCRAPES = Path(__file__).parents[3] / "samples" / "scrapes"
 
@@ -161,3 +163,33 @@ def test_a_core_metric_that_a_page_has_under_no_name_is_said() -> None:
     said = "\n".join(reader.missing(reader.read(text, 1.0).samples))
     assert "vllm:kv_cache_usage_perc, vllm:gpu_cache_usage_perc" in said
     assert "sched.running" not in said
+
+
+def test_sglang_s_loads_tell_step_time_and_time_of_prefill_over_all_ranks() -> None:
+    load = {
+        "total_prefill_busy_us": 2_000_000,
+        "total_prefill_uncached_tokens": 4096,
+        "max_running_requests": 64,
+        "decode_moments": [1000.0, 8000.0, 25_000_000.0, 64_000.0, 2e8, 8000.0],
+    }
+    found = sglang.read_side({"version": "0.5.23", "loads": [load, {**load, "decode_moments": None}]})
+    assert found["latency.step.sum"] / found["latency.step.count"] == pytest.approx(0.025)
+    assert found["batch.requests_per_step.sum"] / found["batch.requests_per_step.count"] == 8.0
+    assert (found["time.prefill"], found["tokens.prefilled"], found["sched.max_running"]) == (4.0, 8192.0, 128.0)
+    for odd in ([], {"loads": 3}, {"loads": [7, {"decode_moments": ["x", -1]}]}, {"loads": [{"decode_moments": {}}]}):
+        assert sglang.read_side(odd) == {}
+
+
+def test_a_document_that_no_flag_brings_is_not_asked_for_again() -> None:
+    asked = []
+
+    def get(url: str, _: float) -> str:
+        asked.append(url)
+        if url.endswith("/metrics"):
+            return page("sglang-0.5.23")
+        raise FetchError(f"{url}: answers HTTP 404")
+
+    source = ScrapeSource("127.0.0.1:1", get=get, pid_of=lambda _: None)
+    said = [*source.poll().notices, *source.poll().notices, *source.poll().notices]
+    assert sum(url.endswith("/v1/loads") for url in asked) == 1
+    assert not any("/v1/loads" in line for line in said)

@@ -54,6 +54,17 @@ def test_gauges_are_of_the_last_iteration_and_counters_of_all_that_were_drained(
     assert (found["prefix.hits"], found["prefix.queries"]) == (960, 3200)
 
 
+def test_a_step_s_time_is_that_of_prefill_where_most_of_its_tokens_are_a_prompt_s() -> None:
+    alone = {"numScheduledRequests": 4, "numGenRequests": 4, "numCtxTokens": 0}
+    reader = IterationReader()
+    found = values(
+        reader.read(text(iteration(1), iteration(2, inflightBatchingStats=alone, iterLatencyMS=8.0)), 1.0).samples
+    )
+    assert (found["time.step"], found["time.prefill"]) == (pytest.approx(0.028), pytest.approx(0.02))
+    assert (found["latency.step.count"], found["latency.step.sum"]) == (1, pytest.approx(0.008))
+    assert (found["batch.decode_steps"], found["batch.tokens_per_step.sum"]) == (1, 136)
+
+
 def test_nothing_new_keeps_the_counters_and_says_what_an_empty_list_may_mean() -> None:
     reader = IterationReader()
     reader.read(text(iteration(1)), 1.0)
