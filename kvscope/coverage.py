@@ -109,6 +109,26 @@ def _near(rule: Playbook, finding: Finding) -> Near | None:
     return Near(rule.id, rule.title, evidence.signal, evidence.value or 0.0, check.threshold, evidence.unit, distance)
 
 
+def clearly_gone(rule: Playbook, finding: Finding) -> bool:
+    """Whether a rule is not merely silent but far from speaking: a check of it failed by more than NEAR of its bound.
+
+    What lies nearer begins and ends with every breath of noise.
+    """
+    checks = (*rule.symptom, *rule.cause.checks, *rule.cause.any)
+    pairs = list(zip(checks, finding.evidence, strict=True))
+    needed = len(checks) - len(rule.cause.any)
+    return any(_far(*pair) for pair in pairs[:needed]) or (
+        bool(rule.cause.any) and all(_far(*pair) for pair in pairs[needed:])
+    )
+
+
+def _far(check: Check, evidence: Evidence) -> bool:
+    if evidence.answer != "no":
+        return False
+    distance = _distance(check, evidence)
+    return distance is None or distance > NEAR
+
+
 def _distance(check: Check, evidence: Evidence) -> float | None:
     """How far the value is from the bound, as a part of the bound; None where there is no such number."""
     if check.compares or evidence.value is None or not check.threshold:

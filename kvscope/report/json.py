@@ -21,7 +21,7 @@ def render(diagnosis: Diagnosis) -> str:
         "schema": SCHEMA,
         "source": dict(diagnosis.source),
         "segments": [_segment(segment) for segment in diagnosis.segments],
-        "findings": [_finding(finding) for finding in diagnosis.findings],
+        "findings": [finding_as_json(finding) for finding in diagnosis.findings],
         "unknown": [
             {"signal": unknown.signal, "reason": unknown.reason, "remedy": unknown.remedy}
             for unknown in diagnosis.unknown
@@ -51,7 +51,7 @@ def _segment(segment: SegmentSummary) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_as_json(finding: Finding) -> dict[str, Any]:
     return {
         "id": finding.id,
         "title": finding.title,
