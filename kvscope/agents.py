@@ -15,6 +15,7 @@ from typing import Any
 from mcp.server import MCPServer
 from mcp.types import ToolAnnotations
 
+from kvscope.sources.builtin import environment
 from probes.version import __version__
 
 MOST_CHARACTERS = 24_000
@@ -69,10 +70,11 @@ async def command(*arguments: str, keep: Callable[[Any], Any] = lambda answer: a
     ``keep``: the part of the answer that was asked for; what is left out takes no room in the bounded one.
     """
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kvscope", *arguments),
+        *(sys.executable, "-P", "-m", "kvscope", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env=environment(),
     )
     try:
         out, said = await asyncio.wait_for(process.communicate(), LONGEST_S)

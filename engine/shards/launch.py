@@ -79,7 +79,7 @@ class Launcher:
             words = (rank, self.ranks, f"file://{folder}/meeting", self.device, cells, run, self.timeout_s)
             with log.open("w", encoding="utf-8") as stderr:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "engine.shards.rank", *map(str, words)],
+                    [sys.executable, "-P", "-m", "engine.shards.rank", *map(str, words)],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, env=_environment(),
                 )  # fmt: skip
             listener = threading.Thread(target=self._listen, args=(rank, process), daemon=True)

@@ -45,7 +45,7 @@ def facts(
         raise UsageError(f"{module} needs {', '.join(missing)}: pip install 'kvscope[engine]'")
     pipe, started = subprocess.PIPE, time.monotonic()
     with tempfile.TemporaryFile() as log:
-        command = [sys.executable, "-m", module, *words]
+        command = [sys.executable, "-P", "-m", module, *words]
         child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, env=environment(), text=True)
         assert child.stdin is not None
         assert child.stdout is not None

@@ -132,7 +132,8 @@ def open_file_target(path: Path, *, speed: float | None = None, follow: bool = F
 
 def _several(text: str) -> Source | None:
     """Return the source of a folder, a pattern or a list of files; None where the target is one thing."""
-    if not (any(mark in text for mark in "*?[,") or os.path.isdir(os.path.expanduser(text))):
+    address = "://" in text and not exists(text)
+    if address or not (any(mark in text for mark in "*?[,") or os.path.isdir(os.path.expanduser(text))):
         return None
     from kvscope.sources import several
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from kvscope import BUNDLED
 from kvscope.errors import SourceError, UsageError
 from kvscope.sources.control import EngineControl
 
@@ -45,7 +46,7 @@ class BuiltinEngine:
         settings = [word for name, value in knobs.items() for word in ("--set", f"{name}={value}")]
         log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
         process = subprocess.Popen(
-            [sys.executable, "-m", "engine", "--stdin-guard", *settings, *options],
+            [sys.executable, "-P", "-m", "engine", "--stdin-guard", *settings, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -76,9 +77,13 @@ class BuiltinEngine:
 
 
 def environment() -> dict[str, str]:
-    """Variables with which a child finds the same `engine` and `probes` as this process, from a bare checkout too."""
-    root = str(Path(__file__).resolve().parents[2])
-    path = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    """Variables with which a child finds the same `engine` and `probes` as this process, from a bare checkout too.
+
+    It is started with `-P`: what lies in the folder it is started from is none of its modules.
+    """
+    here = Path(__file__).resolve().parents[1]
+    roots = [str(one) for one in (BUNDLED, here.parent) if one.is_dir()]
+    path = [*roots, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
 
 

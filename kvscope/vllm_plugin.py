@@ -1,0 +1,8 @@
+"""What a vLLM that has kvscope installed loads (entry point ``vllm.stat_logger_plugins``): `probes.attach_vllm`, as ours.
+
+It stands here because a process of somebody else may have another package named `probes`.
+"""
+
+from probes.attach_vllm import StatLogger
+
+__all__ = ["StatLogger"]
