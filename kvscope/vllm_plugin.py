@@ -1,4 +1,4 @@
-"""What a vLLM that has kvscope installed loads (entry point ``vllm.stat_logger_plugins``): `probes.attach_vllm`, as ours.
+"""What a vLLM beside kvscope loads by its entry point (``vllm.stat_logger_plugins``): `probes.attach_vllm`.
 
 It stands here because a process of somebody else may have another package named `probes`.
 """

@@ -71,6 +71,10 @@ def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool,
     path = Path(os.path.expanduser(text))
     if _is_recorder(path):
         return _ring(path, sliced)
+    if text.startswith(("file_sd:", "http_sd+", "dns:", "dns+srv:", "k8s:")) and not exists(text):
+        from kvscope.sources.service_discovery import DiscoveredSource
+
+        return DiscoveredSource(text)
     from kvscope.sources import find, scrape
 
     if text.isdecimal() and not exists(text):

@@ -62,24 +62,22 @@ class FleetSource:
     """Polls every member at its own pace: one that hangs or trickles is asked apart, ever more seldom, and holds up
     nobody. All silent at the start is an error.
 
-    Samples that came in one poll carry one time, so that what replicas said together adds up.
+    Samples that came in one poll carry one time, so that what replicas said together adds up. ``targets`` may say what
+    a person calls each address.
     """
 
     def __init__(
         self,
-        targets: Sequence[str],
+        targets: Sequence[str] | Mapping[str, str],
         *,
         timeout_s: float = TIMEOUT_S,
         wall: Callable[[], float] = STEADY.now,
         get: Fetch = fetch,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        urls = list(dict.fromkeys(page_url(target) for target in targets))
-        if len(urls) > _MOST:
-            raise UsageError(f"{len(urls)} addresses; at most {_MOST} are polled one by one: give a Prometheus instead")
+        urls = _urls(targets)
         self._wall, self._get, self._timeout_s, self._clock = wall, get, timeout_s, clock
-        shared = Counter(urlsplit(url).netloc for url in urls)
-        self._members = [_Member(url, Labeller(_name(url, shared))) for url in urls]
+        self._members = [_Member(url, Labeller(name)) for url, name in urls.items()]
         self._fast = Workers(min(_THREADS, len(urls)), "kvscope-fleet")
         self._slow = Workers(min(_SLOW_THREADS, len(urls)), "kvscope-fleet-slow")
         self._results: Results[Answer] = Results()
@@ -118,6 +116,11 @@ class FleetSource:
     def close(self) -> None:
         self._fast.close()
         self._slow.close()
+
+    def become(self, targets: Mapping[str, str]) -> None:
+        """Have these members from now on; who was one already goes on as before."""
+        known = {member.url: member for member in self._members}
+        self._members = [known.get(url) or _Member(url, Labeller(name)) for url, name in _urls(targets).items()]
 
     def _first_round(self) -> list[Answer]:
         """Ask everybody; wait for all, or as long as a round when somebody answered, or until nobody can any more."""
@@ -177,6 +180,16 @@ class FleetSource:
         member.pause_s = min(_SLOWEST_S, 2 * member.pause_s or ROUND_S) if member.silent else 0.0
         member.asked = False
         self._results.put((member, samples, said))
+
+
+def _urls(targets: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """Return page's address → what a person calls it. UsageError for more than can be polled one by one."""
+    called = targets if isinstance(targets, Mapping) else dict.fromkeys(targets, "")
+    urls = {page_url(target): name for target, name in called.items()}
+    if len(urls) > _MOST:
+        raise UsageError(f"{len(urls)} addresses; at most {_MOST} are polled one by one: give a Prometheus instead")
+    shared = Counter(urlsplit(url).netloc for url in urls)
+    return {url: name or _name(url, shared) for url, name in urls.items()}
 
 
 def _name(url: str, shared: Mapping[str, int]) -> str:

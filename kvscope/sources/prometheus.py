@@ -31,6 +31,8 @@ _FEW_STEPS = 8
 """History of a fleet too large for more: enough for errors of means."""
 _MOST_POINTS = 11_000
 """More steps in one range query Prometheus refuses."""
+_MOST_SERIES = 40_000
+"""A poll of more takes longer than the step it is about: a large fleet is read without buckets."""
 _LOOK_AGAIN_S = 60.0
 """How often the names are asked for again: a labelled counter is absent until it counts something."""
 _PLUMBING = ("__name__", "instance", "job")
@@ -66,7 +68,7 @@ class PrometheusSource:
     ) -> None:
         self._address = parse_address(address) if isinstance(address, str) else address
         self._ask: Ask = call or ask(self._address, timeout_s)
-        self._wall = wall
+        self._wall, self._timeout_s = wall, timeout_s
         self._notices: list[str] = []
         self._said: set[str] = set()
         self._step_s = self._address.step_s or self._scrape_interval()
@@ -115,17 +117,26 @@ class PrometheusSource:
             self._look_for_names()
         # After a long silence only what one query may hold is asked for.
         start = max(self._read_s + self._step_s, end - self._span(self._address.last_s))
+        began = time.monotonic()
         try:
             data = self._ask("query_range", self._range(start, end))
-        except TooLarge:
-            if not self._buckets:
+        except SourceError as error:
+            slow = time.monotonic() - began >= self._timeout_s
+            if not self._buckets or not (slow or isinstance(error, TooLarge)):
                 raise
-            self._buckets = False
-            self._notices.append("the answer is too large: histogram buckets are left out, so quantiles are unknown")
+            self._leave_buckets("the answer is too large")
             start = max(start, end - self._step_s * _FEW_STEPS)
             data = self._ask("query_range", self._range(start, end))
         self._read_s = end
-        return self._samples_of(series_of(data), start)
+        found = list(series_of(data))
+        if self._buckets and len(found) > _MOST_SERIES:
+            self._leave_buckets(f"{len(found)} series are too many for each poll")
+        return self._samples_of(found, start)
+
+    def _leave_buckets(self, why: str) -> None:
+        """From now on ask for no buckets, which are four of five series; means and counts stay."""
+        self._buckets = False
+        self._notices.append(f"{why}: histogram buckets are left out, so quantiles are unknown")
 
     def _range(self, start: float, end: float) -> dict[str, str]:
         wanted = [name for name in self._names if self._buckets or not name.endswith("_bucket")]

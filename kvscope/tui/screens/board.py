@@ -216,7 +216,9 @@ class Board(Reading):
         assert view.page is not None
         tables = [table for table in (view.page.table, view.page.beside) if table is not None]
         rows = max((_rows_of(table) for table in tables), default=_rows_of(Table()))
-        self.query_one("#tables").styles.max_height = rows + (1 if self.has_class("-narrow") else 2)
+        for found in self.query("#tables"):
+            # None of them yet: a view may come before the screen is composed.
+            found.styles.max_height = rows + (1 if self.has_class("-narrow") else 2)
         wanted: list[tuple[Panel, bool]] = [(panel, bool(view.findings)) for panel in self.query(JudgedPanel)]
         wanted += [(panel, not panel.chart.spare or panel.known(view)) for panel in self.query(ChartPanel)]
         changed = [panel for panel, shown in wanted if panel.display != shown]
