@@ -234,6 +234,9 @@ _METRICS = (
     Metric("config.data_parallel", _G, "engines", "Engine cores that each hold the whole model."),
     Metric("config.layers", _G, "layers", "Layers that hold KV."),
     Metric("config.layers_on_device", _G, "layers", "Layers whose weights lie on the device."),
+    Metric(
+        "config.share_on_host", _G, "ratio", "Share of weights and KV that lies in host memory and is computed there."
+    ),
     Metric("config.kv_heads", _G, "heads", "KV heads of a layer; 1 under latent attention."),
     Metric("config.kv_bits", _G, "bits", "Bits of one stored KV element, scales included, mean of keys and values."),
     Metric("config.kv_key_bits", _G, "bits", "Bits of one stored element of the keys, scales included."),
@@ -264,6 +267,7 @@ _METRICS = (
     Metric("config.sparse_index", _G, "flag", "1 where what is read is chosen by index keys stored beside the KV."),
     # What an engine warned of, from its log: each is a point on the time axis.
     Metric("events.oom", _C, "events", "Allocations of device memory that failed.", ("phase",)),
+    Metric("events.start_failed", _C, "events", "Starts given up because the KV pool would hold too little."),
     Metric("events.kv_full", _C, "events", "Times the engine said that its KV pool had no room for a batch."),
     Metric(
         "events.kernel_fallback", _C, "events", "Times the engine said that a slower kernel, or the host, steps in."

@@ -125,6 +125,14 @@ def open_file_target(path: Path, *, speed: float | None = None, follow: bool = F
         from kvscope.sources.ranges import RangesSource
 
         return RangesSource(path)
+    if kind == "printed":
+        from kvscope.sources.printed import PrintedSource
+
+        return PrintedSource(path)
+    if kind == "iterations":
+        from kvscope.sources.saved import SavedIterations
+
+        return SavedIterations(path)
     if kind == "table":
         from kvscope.sources.table import TableSource
 

@@ -21,7 +21,20 @@ from probes.ring_reader import RingError, RingReader, find_rings
 from probes.runtime import RuntimeDirError, process_start_ticks, runtime_dir
 
 FileKind = Literal[
-    "ring", "recording", "series", "page", "trace", "log", "figures", "result", "ranges", "table", "answers", "events"
+    "ring",
+    "recording",
+    "series",
+    "page",
+    "trace",
+    "log",
+    "figures",
+    "result",
+    "ranges",
+    "table",
+    "printed",
+    "answers",
+    "iterations",
+    "events",
 ]
 _HEAD = 4096
 
@@ -80,7 +93,8 @@ def kind_of_file(path: Path) -> FileKind:
 
 READ = (
     "a metrics page or pages, a series {t, text}, a server log, a recording, a flight recorder, a profiler trace, "
-    "a benchmark's result, figures (kvscope figures new), a Prometheus answer, a CSV"
+    "a benchmark's result, figures (kvscope figures new), answers of an API, a Prometheus answer, a CSV, a table of "
+    "nvidia-smi, rocm-smi, npu-smi or ollama ps"
 )
 """What a file may be, for an error message."""
 
@@ -88,11 +102,13 @@ READ = (
 def _kind_of_text(path: Path, head: bytes) -> FileKind:
     """Tell what a text is by its own words, the surest first. SourceError says what it looked like."""
     from kvscope.sources.logs.source import is_log, start_of
+    from kvscope.sources.printed import looks_printed
     from kvscope.sources.ranges import looks_ranges
     from kvscope.sources.stated.answers import looks_answers
     from kvscope.sources.stated.document import looks_stated
     from kvscope.sources.stated.result import looks_result
     from kvscope.sources.table import looks_table
+    from kvscope.sources.trtllm_json import looks_iterations
 
     if head.lstrip().startswith(b"{") and re.match(rb'\{\s*"t"\s*:', head.lstrip()):
         return "series"
@@ -105,7 +121,9 @@ def _kind_of_text(path: Path, head: bytes) -> FileKind:
         ("events", looks_events(head)),
         ("ranges", looks_ranges(head)),
         ("result", looks_result(start)),
-        ("answers", looks_answers(head)),
+        ("answers", looks_answers(start)),
+        ("printed", looks_printed(start)),
+        ("iterations", looks_iterations(start)),
         ("figures", looks_stated(start)),
         ("table", looks_table(head)),
     )

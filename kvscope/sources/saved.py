@@ -7,6 +7,7 @@ time; their order, counts and shares are read, and their rates are as right as t
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import zlib
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,9 @@ from kvscope.errors import SourceError
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.fetch import PAGE_LIMIT
+from kvscope.sources.mapping import json_number
 from kvscope.sources.source import Description, Mark, Poll
+from kvscope.sources.trtllm_json import EMPTY, entries_of, is_iterations, iterations_or_error
 from probes import border
 from probes.catalog import COUNTER, metric_of
 from probes.sample import Labels, Sample
@@ -175,3 +178,38 @@ def times_of(paths: Iterable[Path]) -> list[float] | None:
     times = [path.stat().st_mtime for path in paths]
     apart = [after - before for before, after in pairwise(times)]
     return times if apart and all(gap >= 0.5 for gap in apart) else None
+
+
+class SavedIterations:
+    """A saved list of iterations, or one a line: each is as long as it says, and follows the one before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        text = read_text(path)
+        if not is_iterations(text):
+            lines = [line for line in text.splitlines() if line.strip().startswith("{")]
+            text = f"[{','.join(lines)}]"
+        self._reader = iterations_or_error(text, str(path))
+        self._entries = list(entries_of(text))
+        if not self._entries:
+            raise SourceError(f"{path}: {EMPTY}")
+
+    def describe(self) -> Description:
+        tags = dict(self._reader.tags)
+        return Description("series", str(self._path), tags["engine"], tags=tags, note=_SAVED, dated=False)
+
+    def poll(self) -> Poll:
+        entries, self._entries = self._entries, []
+        seconds = [max(0.0, (json_number(entry.get("iterLatencyMS")) or 0.0) / 1e3) for entry in entries]
+        t = self._path.stat().st_mtime - sum(seconds)
+        samples: list[Sample] = []
+        for entry, spent in zip(entries, seconds, strict=True):
+            t += spent
+            samples += self._reader.read(json.dumps([entry]), t).samples
+        return Poll(samples, notices=(_SAVED,) if entries else (), ended=True)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+_SAVED = "saved iterations: each follows the one before at once, so time between them is not seen"

@@ -17,8 +17,8 @@ from probes.sample import Sample
 _MOST = 1000
 _CACHES = ("lmcache", "lmcache-mp", "mooncake", "dcgm", "rocm", "npu", "")
 """What stands beside one engine and is no replica of it; a table of nvidia-smi names no engine."""
-_SERIES: tuple[FileKind, ...] = ("recording", "series", "page", "ranges", "table")
-_SURER: tuple[FileKind, ...] = (*_SERIES, "ring", "log", "answers", "trace", "events", "result", "figures")
+_SERIES: tuple[FileKind, ...] = ("recording", "series", "page", "iterations", "ranges", "table")
+_SURER: tuple[FileKind, ...] = (*_SERIES, "ring", "log", "answers", "printed", "trace", "events", "result", "figures")
 """Kinds of files about one run, whose word counts before that of those behind it."""
 
 

@@ -28,6 +28,13 @@ _LIMIT = 1_000_000
 """Iterations taken from one answer at most: at a thousand a second, a quarter of an hour that nobody read."""
 
 
+def looks_iterations(start: bytes) -> bool:
+    """Whether a saved text starts as such a list, or as one entry a line."""
+    return start.lstrip()[:1] in (b"[", b"{") and any(
+        mark in start[:20_000] for mark in (b'"iterLatencyMS"', b'"inflightBatchingStats"', b'"kvCacheStats"')
+    )
+
+
 def is_iterations(text: str) -> bool:
     """Whether an answer is a JSON list, as no metrics page is."""
     return text.lstrip()[:1] == "["
@@ -56,7 +63,7 @@ class IterationReader:
         result = PageResult()
         self._say(DRAINS, result)
         try:
-            entries = list(_entries(text))
+            entries = list(entries_of(text))
         except ValueError as error:
             self._say(f"not the iteration statistics: {error}", result)
             entries = []
@@ -91,30 +98,36 @@ class IterationReader:
         batch, per_step = _part(entry, "inflightBatchingStats"), _part(entry, "kvCacheIterationStats")
         decoding = _number(batch, "numGenRequests") or 0.0
         each = _number(batch, "avgNumDecodedTokensPerIter") or 1.0
-        self._add("batch.steps", 1.0)
-        prompt = _number(batch, "numCtxTokens") or 0.0
-        self._add("time.step", _number(entry, "iterLatencyMS"), 1e-3)
-        if prompt > decoding * max(1.0, each):
-            # An iteration that does both counts whole as what most of its tokens are, as in a trace.
-            self._add("time.prefill", _number(entry, "iterLatencyMS"), 1e-3)
-        elif decoding:
-            self._add("batch.decode_steps", 1.0)
-            self._add("latency.step.count", 1.0)
-            self._add("latency.step.sum", _number(entry, "iterLatencyMS"), 1e-3)
-        self._add("batch.tokens_per_step.count", 1.0)
-        self._add("batch.tokens_per_step.sum", prompt + decoding * max(1.0, each))
+        prompt, generated = _number(batch, "numCtxTokens") or 0.0, decoding * max(1.0, each)
+        # Ranks that share out requests each write an entry of the same iteration: its time counts once.
+        if not _number(entry, "attentionDpRank"):
+            self._steps(_number(entry, "iterLatencyMS"), prompt, generated)
         # Computed: every decoding request gets one token an iteration, more with speculative decoding.
-        self._add("tokens.generated", decoding * max(1.0, each))
+        self._add("tokens.generated", generated)
         self._add("tokens.prefilled", _number(batch, "numCtxTokens"))
         self._add("tier.bytes_in", _number(per_step, "iterOnboardBytes"))
         self._add("tier.bytes_out", _number(per_step, "iterOffloadBytes"))
+
+    def _steps(self, took_ms: float | None, prompt: float, generated: float) -> None:
+        self._add("batch.steps", 1.0)
+        self._add("time.step", took_ms, 1e-3)
+        self._add("batch.tokens_per_step.count", 1.0)
+        self._add("batch.tokens_per_step.sum", prompt + generated)
+        if prompt > generated:
+            # An iteration that does both counts whole as what most of its tokens are, as in a trace.
+            self._add("time.prefill", took_ms, 1e-3)
+        elif generated:
+            self._add("batch.decode_steps", 1.0)
+            self._add("latency.step.count", 1.0)
+            self._add("latency.step.sum", took_ms, 1e-3)
 
     def _add(self, metric: str, value: float | None, scale: float = 1.0) -> None:
         if value is not None and value >= 0:
             self._counters[metric] = self._counters.get(metric, 0.0) + value * scale
 
 
-def _entries(text: str) -> Iterator[Mapping[str, Any]]:
+def entries_of(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the iterations of a list. ValueError where it is none."""
     try:
         found = border.document(text, "the list")
     except border.Refused as error:
@@ -164,9 +177,10 @@ def _number(entry: Mapping[str, Any], name: str) -> float | None:
 def iterations_or_error(text: str, where: str) -> IterationReader:
     """Return a reader for an answer that starts like one. SourceError when it is another list."""
     try:
-        entries = list(_entries(text))
+        entries = list(entries_of(text))
     except ValueError as error:
         raise SourceError(f"{where}: a JSON answer, but not TensorRT-LLM's iteration statistics ({error})") from error
-    if entries and not any("iter" in entry or "kvCacheStats" in entry for entry in entries):
+    known = ("iter", "kvCacheStats", "inflightBatchingStats", "iterLatencyMS")
+    if entries and not any(name in entry for entry in entries for name in known):
         raise SourceError(f"{where}: a JSON list, but not of TensorRT-LLM's iterations (no iter, no kvCacheStats)")
     return IterationReader()

@@ -19,7 +19,7 @@ _WRAPS = (
     re.compile(rf"(?P<t>{_ISO}) (?:stdout|stderr) [FP] "),
     re.compile(rf"(?P<t>{_ISO}) (?P<who>[\w.-]{{1,80}}) [^\s\[:]{{1,80}}(?:\[\d+\])?: "),
     re.compile(
-        r"(?P<t>(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?) "
+        r"(?P<t>(?:[^\W\d_]{3,5}\.?|\d{1,2}月) [ \d]?\d \d\d:\d\d:\d\d(?:\.\d+)?) "
         r"(?P<who>\S{1,80}) [^\s\[:]{1,80}(?:\[\d+\])?: "
     ),
     re.compile(rf"(?P<t>{_ISO})(?: \||) "),
@@ -35,18 +35,34 @@ _STAMPS = (
     re.compile(r"^[IWEF](?P<glog>\d{4} \d\d:\d\d:\d\d(?:\.\d+)?)\b"),
     re.compile(r"^\[(?P<us>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\]"),
     re.compile(r"^(?:\[\d+\] )?(?P<run>\d{1,6}\.\d\d\.\d{3}\.\d{3}) [A-Z] "),
-    re.compile(rf"^(?:\([^()]{{1,80}}\) )(?P<iso>{_ISO})"),
+    re.compile(rf"^(?:\([^()]{{1,80}}\) )\[?(?P<iso>{_ISO})"),
+    re.compile(r"^\[(?P<clock>\d\d:\d\d:\d\d)(?: [A-Z]+\d+)*\] "),
 )
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "timestamp", "@timestamp", "ts", "asctime", "__REALTIME_TIMESTAMP")
 _LIMIT = 65_536
 """Longest line that is looked into: an engine's account of all its arguments is a few thousand characters."""
 _MONTHS = {
-    name: index + 1
-    for index, name in enumerate(
-        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+    word: index + 1
+    for index, words in enumerate(
+        (
+            "jan ene gen",
+            "feb fév fev",
+            "mar mär mrz mrt",
+            "apr abr avr",
+            "may mai mag mei",
+            "jun juin giu",
+            "jul juil lug",
+            "aug ago aoû",
+            "sep set",
+            "oct okt ott out",
+            "nov",
+            "dec dez dic déc",
+        )
     )
+    for word in words.split()
 }
+"""Months as journald prints them in the languages of its locales, by their first three letters (``7月`` is July)."""
 
 
 def plain(text: str) -> str:
@@ -96,7 +112,7 @@ class Peeler:
             groups = matched.groupdict()
             who = who or (groups.get("who") or "")
             if groups.get("t") and t is None:
-                t = self._iso(groups["t"]) if groups["t"][0].isdigit() else self._journal(groups["t"])
+                t = self._iso(groups["t"]) if groups["t"][4:5] == "-" else self._journal(groups["t"])
                 zoned = groups["t"][-1] == "Z" or "+" in groups["t"][10:]
             text = text[matched.end() :]
         return self._stamped(text, who, t, zoned)
@@ -123,6 +139,8 @@ class Peeler:
     def _own(self, kind: str, words: str) -> float | None:
         if kind == "iso":
             return self._iso(words)
+        if kind == "clock":
+            return self._today(words)
         if kind == "us":
             return self._iso(f"{words[6:10]}-{words[0:2]}-{words[3:5]}T{words[11:]}")
         if kind == "glog":
@@ -130,7 +148,17 @@ class Peeler:
         return self._dated(words[0:2], words[3:5], words[6:])
 
     def _journal(self, words: str) -> float | None:
-        return self._dated(f"{_MONTHS[words[:3]]:02d}", words[4:6].replace(" ", "0"), words[7:])
+        name, day, clock = words.split()
+        name = name.lower().rstrip(".")
+        month = _MONTHS.get(name) or _MONTHS.get(name[:3])
+        if name.endswith("月"):
+            month = int(name[:-1])
+        return self._dated(f"{month:02d}", f"{int(day):02d}", clock) if month else None
+
+    def _today(self, clock: str) -> float | None:
+        """Return the newest moment with that time of day that is not after the log's end."""
+        t = self._iso(f"{self._latest:%Y-%m-%d}T{clock}")
+        return t - 86_400 if t is not None and t > self._latest.timestamp() + 3600 else t
 
     def _dated(self, month: str, day: str, clock: str) -> float | None:
         """Return the newest moment of that date that is not after the log's end."""

@@ -15,7 +15,8 @@ from probes.sample import Labels, Sample, labels_of
 _MOST_SPEAKERS = 256
 _TAG_LENGTH = 120
 _ORDER_ONLY = ("prefix.", "tier.queries", "tier.hits", "events.", "config.", "request.")
-"""What a log without any time may still say: shares and counts, never a rate."""
+"""What a log without any time may still count: shares. A state, a duration and a rate that the engine itself printed
+need no time; what it counted without saying over how long would become a rate that nobody measured."""
 
 
 class EngineLog(Protocol):
@@ -97,7 +98,7 @@ class LogReader:
             self.tags[name] = give.text.strip().strip("'\"")[:_TAG_LENGTH]
         elif kind == "setting":
             self.settings.say(name, give.value, "log")
-        elif not self._timed and not name.startswith(_ORDER_ONLY):
+        elif not self._timed and kind == "grow" and not name.startswith(_ORDER_ONLY):
             return
         elif kind in ("gauge", "each"):
             out.append(Sample(name, give.value, t, self._labels(speaker, give.labels)))

@@ -29,7 +29,7 @@ _FEW = 64 << 10
 _ENOUGH = 50
 _QUARTER_S = 900.0
 LACKING = "'s log does not tell "
-_NO_TIMES = "no line carries a time: order, counts and shares are read, rates are not"
+_NO_TIMES = "no line carries a time: states, shares, durations and printed rates are read, what was counted is no rate"
 _FROM_START = "times count from the engine's start: the last line is taken as written when the file was last changed"
 
 
@@ -53,6 +53,7 @@ def detect(start: bytes) -> tuple[EngineLog, ...]:
         # A line counts when its pattern matches, not when it merely holds a word of it.
         own = [(rule, plain(hit.raw)) for hit in hits for rule in hit.rules if not rule.common]
         kinds = {rule.needle for rule, words in own if rule.regex.search(words)}
+        kinds |= {mark.decode() for mark in getattr(engine, "MARKS", ()) if mark in start}
         if kinds:
             counted.append((len(kinds), engine))
     counted.sort(key=lambda one: -one[0])

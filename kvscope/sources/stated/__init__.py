@@ -16,5 +16,5 @@ def open_stated(path: Path, kind: str) -> Source:
     from kvscope.sources.stated import document, result
     from kvscope.sources.stated.source import StatedSource
 
-    found = document.read(path) if kind == "figures" else result.stated(result.read(path))
+    found = document.read(path) if kind == "figures" else result.stated(path)
     return StatedSource(found, path, path.stat().st_mtime)

@@ -69,6 +69,8 @@ class Stated:
     """How long the run took, where that was said: totals become rates."""
     unknown: list[str] = field(default_factory=list)
     what: str = "figures"
+    arms: dict[str, str] = field(default_factory=dict)
+    """Arm → what its document calls it, where that is another name."""
 
 
 @cache

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from kvscope import kv_types
 from kvscope.errors import SourceError
 from kvscope.sources.stated.figure import Figure, Stated
 from probes import border
@@ -42,6 +44,8 @@ class Result:
     numbers: list[Number] = field(default_factory=list)
     means: dict[str, float] = field(default_factory=dict)
     """Metric → mean over requests, or a rate."""
+    name: str = ""
+    """What the run is called where a document holds several."""
 
     def spread(self, name: str, metric: str, scale: float, given: Mapping[str, float | None]) -> None:
         """Take a latency's mean and quantiles; the error of the mean follows from its spread and the requests."""
@@ -75,7 +79,11 @@ class Result:
 
 def looks_result(start: bytes) -> bool:
     """Whether a text starts as a benchmark's result does."""
-    return any(mark in start for mark in _MARKS) or bool(re.search(rb"\|\s*t/s\s*\|", start))
+    return any(mark in start for mark in _MARKS) or bool(_SPEEDS.search(start))
+
+
+_SPEEDS = re.compile(rb"^\s*\|[^\n]*\|\s*(?:t/s(?: [^|\n]{1,60})?|S_TG t/s)\s*\|", re.MULTILINE)
+"""The head of a table of llama-bench, of a comparison of two of its runs, or of llama-batched-bench."""
 
 
 _MARKS = (
@@ -95,8 +103,8 @@ _LATENCIES = {"ttft": "latency.ttft", "tpot": "latency.tpot", "itl": "latency.it
 _NAMES = {"e2el": "e2e"}
 
 
-def read(path: Path) -> Result:
-    """Read a benchmark's result. SourceError when it is of none that is known."""
+def read_runs(path: Path) -> list[Result]:
+    """Read every run of a benchmark's result; none where it holds no number that is known. SourceError."""
     try:
         with border.open_packed(path) as file:
             data = file.read(_BYTES + 1)
@@ -105,21 +113,51 @@ def read(path: Path) -> Result:
     except (OSError, EOFError) as error:
         raise SourceError(f"{path}: {error}") from error
     text = data[:_BYTES].decode("utf-8", errors="replace")
-    found = _of_json(text, path) if text.lstrip()[:1] in "{[" else _of_text(text)
-    if found is None or not found.numbers:
+    return [one for one in _runs(text, path) if one.numbers]
+
+
+def _runs(text: str, path: Path) -> list[Result]:
+    if text.lstrip()[:1] in "{[":
+        found = _of_json(text, path)
+        return found if isinstance(found, list) else [found] if found else []
+    return _of_text(text)
+
+
+def read(path: Path) -> Result:
+    """Read a benchmark's result; of several runs the last. SourceError when it is of none that is known."""
+    found = read_runs(path)
+    if not found:
         raise SourceError(f"{path}: looks like a benchmark's result, but holds no number that is known")
-    return found
+    return found[-1]
 
 
-def stated(result: Result) -> Stated:
-    """Return a result as stated figures: means stand for every request."""
-    found = Stated(result.tags.get("engine", ""), dict(result.tags), what=result.tool)
+def stated(path: Path) -> Stated:
+    """Return a result as stated figures: means stand for every request. Of two runs the first came before.
+
+    Of more than two the first is held against the one that differs most from it in tokens a second.
+    """
+    runs = read_runs(path)
+    if not runs:
+        raise SourceError(f"{path}: looks like a benchmark's result, but holds no number that is known")
+    first, last = runs[0], runs[-1]
+    if len(runs) > 2:
+        speed = first.means.get("tokens.generated") or first.means.get("tokens.prompt") or 0.0
+        last = max(runs[1:], key=lambda one: abs((one.means.get("tokens.generated") or speed) / (speed or 1.0) - 1))
+    found = Stated(last.tags.get("engine", ""), dict(last.tags), what=last.tool)
     found.tags.pop("engine", None)
-    found.figures = [Figure(metric, metric, (), value) for metric, value in result.means.items()]
+    if len(runs) == 1:
+        found.figures = [Figure(metric, metric, (), value) for metric, value in last.means.items()]
+        return found
+    for arm, one in (("before", first), ("after", last)):
+        found.figures += [Figure(metric, metric, (), value, arm) for metric, value in one.means.items()]
+        found.arms[arm] = one.name
+    for name, value in list(found.tags.items()):
+        if first.tags.get(name) != value:
+            del found.tags[name]
     return found
 
 
-def _of_json(text: str, path: Path) -> Result | None:
+def _of_json(text: str, path: Path) -> Result | list[Result] | None:
     try:
         document = border.document(text, str(path))
     except border.Refused:
@@ -323,23 +361,41 @@ def _lm_eval(document: Mapping[str, Any]) -> Result | None:
     return found
 
 
-def _llama_bench(rows: list[Any]) -> Result | None:
-    found = Result("llama-bench", {"engine": "llama.cpp"})
-    for row in rows[:2000]:
-        if not isinstance(row, dict):
-            continue
+def _llama_bench(rows: list[Any]) -> list[Result]:
+    """Read llama-bench's JSON: a run each where its KV types, layers on the device or attention differ."""
+    runs: dict[str, Result] = {}
+    known = [row for row in rows[:2000] if isinstance(row, dict)]
+    varied = [name for name in _LLAMA_OPTIONS if len({str(row.get(name)) for row in known if name in row}) > 1]
+    for row in known:
         speed, spread = _get(row, "avg_ts"), _get(row, "stddev_ts")
-        prompt, generated = _get(row, "n_prompt") or 0, _get(row, "n_gen") or 0
         samples = row.get("samples_ts")
         count = len(samples) if isinstance(samples, list) and samples else 5
         if speed is None or speed <= 0:
             continue
+        name = ", ".join(f"{option} {row.get(option)}" for option in varied)[:120]
+        found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
         error = 2 * spread / count**0.5 if spread is not None else None
-        _llama_speed(found, prompt, generated, speed, error)
-        for name, option in (("model_type", "model"), ("gpu_info", "device"), ("type_k", "dtype")):
-            if isinstance(row.get(name), str) and row[name]:
-                found.tags.setdefault(option, row[name][:120])
-    return found
+        _llama_speed(found, _get(row, "n_prompt") or 0, _get(row, "n_gen") or 0, speed, error)
+        _llama_kv(found, row)
+        for told, tag in (("model_type", "model"), ("gpu_info", "device")):
+            if isinstance(row.get(told), str) and row[told]:
+                found.tags.setdefault(tag, row[told][:120])
+    return list(runs.values())
+
+
+_LLAMA_OPTIONS = ("type_k", "type_v", "flash_attn", "fa", "n_gpu_layers", "ngl", "no_kv_offload", "nkvo", "model")
+"""Options by which runs of one table differ, in llama-bench's JSON and as heads of its tables."""
+
+
+def _llama_kv(found: Result, row: Mapping[str, Any]) -> None:
+    """Take the KV's bits of a row: f16 is what llama-bench does not print in a table."""
+    if "type_k" not in row and "type_v" not in row:
+        return
+    kinds = [kv_types.find(str(row.get(name, "f16")).strip()) for name in ("type_k", "type_v")]
+    bits = [kind.bits() for kind in kinds if kind is not None]
+    told = [one for one in bits if one is not None]
+    if len(told) == 2:
+        found.means["config.kv_bits"] = sum(told) / 2
 
 
 def _llama_speed(found: Result, prompt: float, generated: float, speed: float, error: float | None) -> None:
@@ -366,28 +422,91 @@ _TEXT = {
 _TEXT_LATENCY = re.compile(
     r"^(Mean|Median|P50|P90|P95|P99|Std) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*(\d+(?:\.\d+)?)"
 )
-_LLAMA_ROW = re.compile(r"\|\s*(pp|tg)(\d+)[^|]*\|\s*(\d+(?:\.\d+)?)\s*(?:±\s*(\d+(?:\.\d+)?))?\s*\|")
+_LLAMA_TEST = re.compile(r"(?:(pp) ?(\d{1,9}))?(?:\+?(tg) ?(\d{1,9}))?(?: @ d(\d{1,9}))?")
+_SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:\s*±\s*(\d+(?:\.\d+)?))?")
 
 
-def _of_text(text: str) -> Result | None:
-    """The table that vLLM's and SGLang's serving benchmarks print, or llama-bench's."""
-    rows = _LLAMA_ROW.findall(text)
-    if rows and "t/s" in text:
-        found = Result("llama-bench", {"engine": "llama.cpp"})
-        for kind, tokens, speed, spread in rows[:500]:
-            error = 2 * float(spread) / 5**0.5 if spread else None
-            sizes = (float(tokens), 0.0) if kind == "pp" else (0.0, float(tokens))
-            if float(speed) > 0:
-                _llama_speed(found, *sizes, float(speed), error)
-        return found
-    if "Serving Benchmark Result" not in text:
-        return None
-    return _serving(dict(_text_fields(text)))
+def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield head and rows of each table of pipes."""
+    head: list[str] = []
+    rows: list[list[str]] = []
+    for line in [*text.splitlines()[:5000], ""]:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.strip().startswith("|") else []
+        if not cells:
+            if head and rows:
+                yield head, rows
+            head, rows = [], []
+        elif not head:
+            head = cells
+        elif not all(set(cell) <= set(":- ") for cell in cells) and len(cells) == len(head):
+            rows.append(cells)
+
+
+def _of_text(text: str) -> list[Result]:
+    """The tables that vLLM's and SGLang's serving benchmarks print, llama-bench's, and llama-batched-bench's."""
+    found: list[Result] = []
+    for head, rows in _tables(text):
+        found += _batched(head, rows) if "S_TG t/s" in head else _llama_table(head, rows)
+    parts = text.split("Serving Benchmark Result")
+    for before, part in pairwise(parts):
+        one = _serving(dict(_text_fields(part)))
+        if one is not None:
+            titles = [line.strip() for line in before.rstrip(" =\n").splitlines()[-4:] if line.strip(" =-\t")]
+            one.name = titles[-1][:80] if titles and ":" not in titles[-1] else f"run {len(found) + 1}"
+            found.append(one)
+    return found
+
+
+def _llama_table(head: list[str], rows: list[list[str]]) -> list[Result]:
+    lower = [name.lower() for name in head]
+    speeds = [index for index, name in enumerate(lower) if name == "t/s" or name.startswith("t/s ")]
+    if not speeds or "test" not in lower:
+        return []
+    test = lower.index("test")
+    varied = [
+        index
+        for index, name in enumerate(lower)
+        if name in _LLAMA_OPTIONS and len({row[index] for row in rows}) > 1 and len(speeds) == 1
+    ]
+    runs: dict[str, Result] = {}
+    for row in rows[:2000]:
+        shape = _LLAMA_TEST.fullmatch(row[test])
+        for index in speeds:
+            speed = _SPEED.match(row[index])
+            if shape is None or speed is None or float(speed[1]) <= 0:
+                continue
+            name = ", ".join(f"{head[one]} {row[one]}" for one in varied) or f"{head[index]} {index}"[:80]
+            found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
+            error = 2 * float(speed[2]) / 5**0.5 if speed[2] else None
+            _llama_speed(found, float(shape[2] or 0), float(shape[4] or 0), float(speed[1]), error)
+            _llama_kv(found, dict(zip(lower, row, strict=True)))
+            if "model" in lower:
+                found.tags.setdefault("model", row[lower.index("model")][:120])
+    return list(runs.values())
+
+
+def _batched(head: list[str], rows: list[list[str]]) -> list[Result]:
+    """Read llama-batched-bench's row of the largest batch: so many requests decode side by side."""
+    known: list[dict[str, float]] = []
+    for row in rows[:2000]:
+        cells = {name: _SPEED.fullmatch(text) for name, text in zip(head, row, strict=True)}
+        known.append({name: float(cell[1]) for name, cell in cells.items() if cell is not None})
+    whole = [row for row in known if {"PP", "TG", "B", "S_TG t/s"} <= row.keys() and row["TG"] > 0]
+    if not whole:
+        return []
+    most = max(whole, key=lambda one: (one["B"], one["PP"]))
+    found = Result("llama-batched-bench", {"engine": "llama.cpp", "offered_load": f"{most['B']:g} clients"})
+    found.rate("generation_tokens_per_s", "tokens.generated", most["S_TG t/s"])
+    found.rate("prompt_tokens_per_s", "tokens.prompt", most.get("S_PP t/s"))
+    found.means |= {"sched.running": most["B"], "request.tokens_in": most["PP"], "request.tokens_out": most["TG"]}
+    if "T_TG s" in most:
+        found.means["latency.tpot"] = most["T_TG s"] / most["TG"]
+        found.numbers.append(Number("tpot_mean_s", most["T_TG s"] / most["TG"], "s", None, "lower"))
+    return [found]
 
 
 def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
-    last = text[text.rfind("Serving Benchmark Result") :]
-    for line in last.splitlines()[:200]:
+    for line in text.splitlines()[:200]:
         name, colon, value = line.strip().partition(":")
         if colon and name.strip() in _TEXT:
             found = re.match(r"\d+(?:\.\d+)?", value.strip())

@@ -79,7 +79,8 @@ class StatedSource:
     def _notices(self) -> Iterator[str]:
         yield NOTE
         if len(self._arms) > 1:
-            yield f"before: {self._arms[0]!r}, after: {self._arms[1]!r}"
+            before, after = (self._stated.arms.get(arm, arm) for arm in self._arms[:2])
+            yield f"before: {before!r}, after: {after!r}"
         if any(one.total for one in self._stated.figures) and not self._stated.seconds:
             yield "counts without a time (seconds: …): their ratios are right, their rates are not"
         yield from unknown_notice(self._stated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kvscope.sources.logs.rule import Give, Memory, Rule, once
+from kvscope.sources.logs.rule import Give, Memory, Rule, number, once
 
 ENGINE = "dynamo"
 READ_IN = (
@@ -35,6 +35,15 @@ def _routed(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
     yield Give("grow", "router.requests", 1.0, (("worker", matched["worker"]),))
 
 
+def _tiers(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
+    device, host, disk, size = (number(matched[name]) or 0.0 for name in ("device", "host", "disk", "size"))
+    yield Give("gauge", "kv.capacity_blocks", device)
+    yield Give("setting", "kv.reserved_bytes", device * size)
+    for tier, blocks in (("host", host), ("disk", disk)):
+        if blocks:
+            yield Give("gauge", "tier.capacity_bytes", blocks * size, (("tier", tier),))
+
+
 RULES = (
     Rule(
         "request received",
@@ -52,10 +61,17 @@ RULES = (
     ),
     Rule(
         "elected worker:",
-        r"[Ss]elected worker: (?:worker_type=\w+, )?worker_id=(?P<worker>\w{1,40})",
-        "1.6.1 lib/llm/src/kv_router/scheduler.rs",
+        r"[Ss]elected worker: (?:worker_type=\w+, )?(?:worker_id=)?(?P<worker>\w{1,40})",
+        "1.6.1 and 0.5 lib/llm/src/kv_router/scheduler.rs",
         read=_routed,
         stat=True,
+    ),
+    Rule(
+        "KVBM Leader block allocation",
+        r"G1 \(GPU\)=(?P<device>\d+) blocks, G2 \(Host\)=(?P<host>\d+) blocks, G3 \(Disk\)=(?P<disk>\d+) blocks, "
+        r"bytes_per_block=(?P<size>\d+)",
+        "1.0 lib/bindings/kvbm/src/block_manager/distributed/leader.rs",
+        read=_tiers,
     ),
     Rule(
         "no endpoints found",

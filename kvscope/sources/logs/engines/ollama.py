@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-from kvscope.sources.logs.rule import Give, Memory, Rule, number, once, options
+from kvscope.sources.logs.rule import Give, Memory, Read, Rule, number, once, options, setting
 
 ENGINE = "ollama"
 READ_IN = "Ollama fb3076099 (x/mlxrunner/prefix_cache.go, pipeline.go, server/sched.go)"
 BESIDE = ()
+MARKS = (b" ollama[", b'msg="llama runner started', b"source=sched.go:")
+"""Text that no other program writes: by it the log is Ollama's, though the lines that are read are llama.cpp's."""
 LACKS = "queues, and latencies of the MLX runner: its API's answers carry them"
 
 _SIZES = {
@@ -60,7 +62,52 @@ def _done(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
         yield Give("each", "latency.tpot", 1.0 / speed)
 
 
+def _placed(metric: str) -> Read:
+    """Add up what lies on the accelerators: a line a device, and the host's among them."""
+
+    def read(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
+        value = number(matched["n"])
+        if value is not None and matched["device"] != "CPU":
+            parts: dict[str, float] = memory.setdefault(metric, {})
+            parts[matched["device"]] = value * _SIZES.get(matched["unit"], 1.0)
+            yield Give("setting", metric, sum(parts.values()))
+
+    return read
+
+
+_SIZE = r"device=(?P<device>\w{1,20}) size=\"?(?P<n>[\d.]+)\s*(?P<unit>[KMGT]?i?B)"
+_DEVICE = "0.12 to 0.20 ml/device.go"
+
 RULES = (
+    Rule("kv cache", r"\"kv cache\" " + _SIZE, _DEVICE, read=_placed("kv.reserved_bytes")),
+    Rule("model weights", r"\"model weights\" " + _SIZE, _DEVICE, read=_placed("config.weights_bytes")),
+    Rule(
+        "enabling flash attention",
+        r"enabling flash attention",
+        "0.12 to 0.20 llm/server.go",
+        (),
+        (Give("setting", "config.flash_attention", 1.0),),
+    ),
+    Rule(
+        "flash attention enabled but not supported",
+        r"flash attention enabled but not supported by (?:gpu|model)",
+        "0.5 to 0.20 llm/server.go",
+        (),
+        (Give("setting", "config.flash_attention", 0.0), once("events.kernel_fallback")),
+        says="flash attention is not supported here: attention runs unfused, and a quantised KV cache is not used",
+    ),
+    Rule(
+        "layers.offload=",
+        r"layers\.model=(?P<all>\d+) layers\.offload=(?P<n>\d+)",
+        "0.3 to 0.11 llm/memory.go",
+        (setting("n", "config.layers_on_device"), setting("all", "config.layers")),
+    ),
+    Rule(
+        "inference compute",
+        r"inference compute\".*? total=\"?(?P<n>[\d.]+)\s*(?P<unit>[KMGT]?i?B)",
+        "fb3076099 discover/types.go",
+        read=lambda matched, memory: _device(matched),
+    ),
     Rule(
         "matched=",
         r"cache (?:hit|miss)\"?.*?total=(?P<total>\d+)\s+matched=(?P<matched>\d+)\s+"
@@ -125,6 +172,12 @@ RULES = (
         read=lambda matched, memory: _command(matched["all"]),
     ),
 )
+
+
+def _device(matched: re.Match[str]) -> Iterable[Give]:
+    value = number(matched["n"])
+    if value is not None:
+        yield Give("setting", "config.device_memory_bytes", value * _SIZES.get(matched["unit"], 1.0))
 
 
 def _environment(text: str) -> Iterable[Give]:

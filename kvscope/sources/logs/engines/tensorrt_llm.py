@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kvscope.sources.logs.rule import Give, Memory, Rule, gauge, number, once, options, setting
+from kvscope.sources.logs.rule import Give, Memory, Rule, number, once, options, setting
 
 ENGINE = "tensorrt-llm"
 READ_IN = "TensorRT-LLM 1.3 (_torch/pyexecutor/py_executor.py, cpp/batch_manager/kvCacheManager.cpp) and 0.17"
@@ -15,20 +15,68 @@ LACKS = "queues and latencies: its page or /perf_metrics does (return_perf_metri
 _GIB = float(1 << 30)
 
 
+_FIELDS = {
+    "host": r"(?:host_step_time|elapsed_time) = ([\d.]+)(ms|s)",
+    "device": r"prev_device_step_time = ([\d.]+)(ms|s)",
+    "running": r"num_scheduled_requests(?: =|:) (\d+)",
+    "usage": r"kv_cache_util = ([\d.]+)",
+    "ctx": r"'num_ctx_tokens': (\d+)",
+    "gen": r"'num_generation_tokens': (\d+)",
+}
+
+
 def _iteration(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
-    host, device = number(matched["host"]), number(matched["device"] or "")
-    step = max((value for value in (host, device) if value is not None), default=None)
+    """Read an iteration's fields by name: they came, went and changed places from release to release."""
+    found: dict[str, float] = {}
+    for name, pattern in _FIELDS.items():
+        one = re.search(pattern, matched["all"])
+        value = number(one[1]) if one is not None else None
+        if one is not None and value is not None:
+            found[name] = value / 1e3 if one.re.groups > 1 and one[2] == "ms" else value
     yield Give("grow", "batch.steps", 1.0)
-    if step is not None:
-        yield Give("grow", "time.step", step / 1e3)
-        yield Give("each", "latency.step", step / 1e3)
-    prompt, generated = number(matched["ctx"] or ""), number(matched["gen"] or "")
-    if prompt is not None:
-        yield Give("grow", "tokens.prefilled", prompt)
-    if generated is not None:
-        yield Give("grow", "tokens.generated", generated)
-    if matched["rank"] is not None and matched["rank"] != "0":
+    step = max(found.get("host", 0.0), found.get("device", 0.0))
+    if step > 0:
+        yield Give("grow", "time.step", step)
+        yield Give("each", "latency.step", step)
+    for name, kind, metric in (
+        ("running", "gauge", "sched.running"),
+        ("usage", "gauge", "kv.usage_ratio"),
+        ("ctx", "grow", "tokens.prefilled"),
+        ("gen", "grow", "tokens.generated"),
+    ):
+        if name in found:
+            yield Give(kind, metric, found[name])  # type: ignore[arg-type]
+    if matched["rank"] != "0":
         yield Give("who", "", 0.0, (), f"rank {matched['rank']}")
+
+
+_STATISTICS = {
+    "Scheduled Requests": ("gauge", "sched.running"),
+    "Waiting Requests": ("gauge", "sched.waiting"),
+    "Paused Requests": ("gauge", "sched.paused"),
+    "Max Request Count": ("gauge", "sched.max_running"),
+    "Used KV cache blocks": ("gauge", "kv.used_blocks"),
+    "Max KV cache blocks": ("gauge", "kv.capacity_blocks"),
+    "Tokens per KV cache block": ("gauge", "kv.block_size"),
+    "Total Context Tokens": ("grow", "tokens.prefilled"),
+    "Generation Requests": ("grow", "tokens.generated"),
+}
+
+
+def _statistics(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
+    """Read the batch manager's line of JSON, one an iteration: every request that decodes gets one token."""
+    pairs = dict(re.findall(r'"([A-Za-z ]+)":(\d+)', matched["all"]))
+    known = {name: value for name, text in pairs.items() if (value := number(text)) is not None}
+    yield Give("grow", "batch.steps", 1.0)
+    for name, (kind, metric) in _STATISTICS.items():
+        if name in known:
+            yield Give(kind, metric, known[name])  # type: ignore[arg-type]
+    used, most = known.get("Used KV cache blocks"), known.get("Max KV cache blocks")
+    if used is not None and most:
+        yield Give("gauge", "kv.usage_ratio", used / most)
+        if size := known.get("Tokens per KV cache block"):
+            yield Give("gauge", "kv.capacity_tokens", most * size)
+            yield Give("gauge", "kv.used_tokens", used * size)
 
 
 def _pool(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
@@ -44,14 +92,17 @@ def _pool(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
 
 RULES = (
     Rule(
-        "num_scheduled_requests = ",
-        r"iter = \d+, global_rank = (?P<rank>\d+).*?num_scheduled_requests = (?P<running>\d+)"
-        r"(?:, kv_cache_util = (?P<usage>[\d.]+))?.*?host_step_time = (?P<host>[\d.]+)ms"
-        r"(?:, prev_device_step_time = (?:(?P<device>[\d.]+)ms|N/A))?"
-        r"(?:.*?'num_ctx_tokens': (?P<ctx>\d+))?(?:.*?'num_generation_tokens': (?P<gen>\d+))?",
-        "1.3 _torch/pyexecutor/py_executor.py",
-        (gauge("running", "sched.running"), gauge("usage", "kv.usage_ratio")),
+        "global_rank = ",
+        r"(?P<all>iter = \d+, global_rank = (?P<rank>\d+).*(?:host_step_time|elapsed_time|num_scheduled_requests).*)",
+        "0.19 to 1.3 _torch/pyexecutor/py_executor.py (print_iter_log)",
         read=_iteration,
+        stat=True,
+    ),
+    Rule(
+        '"Iteration Counter":',
+        r"(?P<all>\{.*\"Iteration Counter\":.*)",
+        "0.7 to 1.0 of tensorrtllm_backend, --log-verbose",
+        read=_statistics,
         stat=True,
     ),
     Rule(

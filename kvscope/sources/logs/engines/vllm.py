@@ -200,10 +200,60 @@ RULES = (
         (setting("tokens", "kv.capacity_tokens"),),
     ),
     Rule(
-        "# GPU blocks:",
-        r"# (?:GPU|CUDA|cuda) blocks: (?P<gpu>\d+), # CPU blocks: \d+",
-        "0.6.6 executor/gpu_executor.py",
-        (setting("gpu", "kv.capacity_blocks"),),
+        " blocks: ",
+        r"# (?:GPU|CUDA|cuda|rocm|xpu|hpu|neuron) blocks: (?P<n>\d+)",
+        "0.4 to 0.8 executor/executor_base.py, v1/core/kv_cache_utils.py",
+        (setting("n", "kv.capacity_blocks"),),
+    ),
+    Rule(
+        "tokens per request:",
+        r"Maximum concurrency for (?P<n>[\d,]+) tokens per request",
+        "0.5 to 0.32 v1/core/kv_cache_utils.py",
+        (setting("n", "config.max_context"),),
+    ),
+    Rule(
+        "reserved for KV Cache is",
+        r"model weights take (?P<weights>[\d.]+)GiB;.*?reserved for KV Cache is (?P<kv>[\d.]+)GiB",
+        "0.6.4 to 0.7 worker/worker.py",
+        (setting("weights", "config.weights_bytes", _GIB), setting("kv", "config.kv_memory_bytes", _GIB)),
+    ),
+    Rule(
+        "can use total_gpu_memory",
+        r"total_gpu_memory \((?P<gib>[\d.]+)GiB\) x gpu_memory_utilization \((?P<share>[\d.]+)\)",
+        "0.6.4 to 0.7 worker/worker.py",
+        (setting("gib", "config.device_memory_bytes", _GIB), setting("share", "config.memory_utilization")),
+    ),
+    Rule(
+        "Memory profiling results:",
+        r"total_gpu_memory=(?P<gib>[\d.]+)GiB.*?kv_cache_size=(?P<kv>[\d.]+)GiB "
+        r"gpu_memory_utilization=(?P<share>[\d.]+)",
+        "0.6.2 to 0.6.3 worker/worker.py",
+        (
+            setting("gib", "config.device_memory_bytes", _GIB),
+            setting("kv", "config.kv_memory_bytes", _GIB),
+            setting("share", "config.memory_utilization"),
+        ),
+    ),
+    Rule(
+        "oading model weights took",
+        r"oading model weights took (?P<gib>[\d.]+) GB",
+        "0.4 to 0.8 worker/model_runner.py",
+        (setting("gib", "config.weights_bytes", _GIB),),
+    ),
+    *(
+        Rule(
+            needle,
+            needle,
+            where,
+            (),
+            (once("events.start_failed"),),
+            says="the engine did not start: its KV pool cannot hold one request of the longest context",
+        )
+        for needle, where in (
+            ("To serve at least one request with", "0.32.0 v1/core/kv_cache_utils.py"),
+            ("larger than the maximum number of tokens that can be stored in KV cache", "0.4 to 0.8 worker/worker.py"),
+            ("No available memory for the cache blocks", "0.4 to 0.32 worker/worker.py, v1/core/kv_cache_utils.py"),
+        )
     ),
     Rule(
         "Available KV cache memory:",
