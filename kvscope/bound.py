@@ -14,16 +14,18 @@ class Floor:
     kv_s: tuple[float, float]
     index_s: float
     flops_s: float
+    unsplit_s: float = 0.0
+    """Reads that the engine counts and nobody can tell whose they are."""
 
     @property
     def least_s(self) -> float:
         """All parts, every resident token read once."""
-        return self.weights_s + self.kv_s[0] + self.index_s
+        return self.weights_s + self.kv_s[0] + self.index_s + self.unsplit_s
 
     @property
     def most_s(self) -> float:
         """All parts, every request reading its own context."""
-        return self.weights_s + self.kv_s[1] + self.index_s
+        return self.weights_s + self.kv_s[1] + self.index_s + self.unsplit_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ class Physics(Protocol):
     @property
     def lacks_weights(self) -> bool:
         """Whether nobody knows what the weights weigh: then their part is not in the bound."""
+
+    def read_s(self, read_bytes: float, operations: float) -> float | None:
+        """Return the least time of so many bytes and operations; None where the device is not known."""
 
     def floor(self, load: Load, kv_dtype: str = "", ranks: int = 0) -> Floor | None:
         """Return the bound of a step; ``kv_dtype`` and ``ranks`` as a segment says them, empty where it does not."""

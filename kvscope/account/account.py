@@ -169,7 +169,7 @@ def _one(window: Samples, facts: Facts) -> Account:
         vitals=vitals,
         headroom=_headroom(held, vitals),
         missing=tuple(dict.fromkeys(missing)),
-        sources=facts.sources,
+        sources=(*facts.sources, *(("bytes of a step as the engine counts them",) if token and token.counted else ())),
         ahead=further,
         front=not window.keys("sched.waiting"),
     )

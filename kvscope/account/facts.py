@@ -37,6 +37,12 @@ class Facts:
     def lacks_weights(self) -> bool:
         return self.model is None or self.model.weights is None
 
+    def read_s(self, read_bytes: float, operations: float) -> float | None:
+        """Return the least time of so many bytes and operations; None where the device is not known."""
+        if self.device is None:
+            return None
+        return max(read_bytes / self.device.bandwidth, operations / self.device.flops(16))
+
     def floor(self, load: Load, kv_dtype: str = "", ranks: int = 0) -> Floor | None:
         """Return the bound of a step; None where model or device is not known, or they do not go together."""
         if self.model is None or self.device is None:

@@ -105,6 +105,8 @@ def _token(token: TokenLevel) -> str:
         kv += f" (each block once) to {seconds(floor.kv_s[1])} (each request its own)"
     index = f", index ≥ {seconds(floor.index_s)}" if floor.index_s else ""
     weights = f"weights ≥ {seconds(floor.weights_s)}, " if floor.weights_s else ""
+    if floor.unsplit_s:
+        weights, kv = "", f"reading ≥ {seconds(floor.unsplit_s)}, weights and KV together"
     return (
         f"{text}; a step of {seconds(token.step_s)} cannot be faster than {weights}{kv}{index}: a bound, no prediction"
     )

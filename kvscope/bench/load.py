@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kvscope.account import Facts
 from kvscope.amounts import amount
 from kvscope.bench._log import Log
 from kvscope.bench.client.http import address_of
@@ -25,6 +26,7 @@ from kvscope.bench.client.watch import SIGNALS, Watch, open_watch
 from kvscope.bench.workload import lengths
 from kvscope.bench.workload.lengths import band_of
 from kvscope.bench.workload.trace import read_trace
+from kvscope.bound import Load
 from kvscope.errors import NotEnoughData, SourceError, UsageError
 from kvscope.progress import Line
 from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table
@@ -59,6 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--key-env", metavar="NAME", help="environment variable with the server's key")
     add("--timeout", type=float, default=600.0, metavar="S", help="give a request up after this long (600)")
     add("--watch", metavar="TARGET", help="read KV, queue and power here (the server's own page); 'none' for nothing")
+    add("--config", metavar="FILE", help="the model's config.json, for the bound of a token")
+    add("--gpu", metavar="NAME", help="the device, such as H200, for the bound of a token")
     add("--log", metavar="FILE", help="keep finished levels; with the same settings an interrupted run goes on")
     add("--quick", action="store_true", help="two small levels, under two minutes on a laptop's engine")
 
@@ -74,12 +78,16 @@ def measure(options: argparse.Namespace) -> Result:
         runs = _run(options, plan, server, watch)
     finally:
         watch.close()
+    facts = watch.facts(address.text, options.config, options.gpu)
     by_level: dict[str, list[LevelRun]] = {}
     for run in runs:
         by_level.setdefault(run.level.key, []).append(run)
     tags = {"url": address.text, "model": server.model, "workload": _workload(plan)}
     settings = {**plan.as_json(), "slo": options.slo, "prompts": "text" if options.text else "token numbers"}
-    return result_of([measures(same, slo) for same in by_level.values()], plan, tags, settings, watch)
+    found = [measures(same, slo) for same in by_level.values()]
+    result = result_of(found, plan, tags, settings, watch)
+    bound = bound_of(found, facts)
+    return result if bound is None else replace(result, tables=(*result.tables, bound), says=(*result.says, _AT_LEAST))
 
 
 def _plan(options: argparse.Namespace, server: Server) -> LoadPlan:
@@ -153,6 +161,39 @@ def _workload(plan: LoadPlan) -> str:
         return f"trace of {len(plan.trace)} requests"
     mix = ",".join(f"{100 * band.share:g}%:{band.low}-{band.high}" for band in plan.bands)
     return f"{mix} -> {plan.tokens_out[0]}-{plan.tokens_out[1]}"
+
+
+_AT_LEAST = "The bound of a token is the least time its step can take, by bytes and arithmetic: no prediction."
+
+
+def bound_of(found: Sequence[Measures], facts: Facts) -> Table | None:
+    """Return each level's TPOT beside the least time of its steps; None where model or device is not known.
+
+    What ran together follows from Little's law: seconds of decoding over those that passed.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        answered = [outcome for outcome in one.run.outcomes if outcome.ok and outcome.tokens_out > 1]
+        tpot = one.value("tpot_p50_s")
+        if not answered or tpot is None:
+            continue
+        spent = [outcome.e2e_s - outcome.ttft_s for outcome in answered]
+        passed = max(outcome.ended_s for outcome in answered) - min(outcome.sent_s for outcome in answered)
+        contexts = [(outcome.tokens_in or outcome.wanted_in) + outcome.tokens_out / 2 for outcome in answered]
+        if not sum(spent) or not passed:
+            continue
+        batch = max(1.0, sum(spent) / passed)
+        context = sum(s * tokens for s, tokens in zip(spent, contexts, strict=True)) / sum(spent)
+        floor = facts.floor(Load(batch, context))
+        if floor is None:
+            return None
+        times = [amount(s, "s") for s in (tpot, floor.most_s, floor.weights_s, floor.kv_s[1] + floor.index_s)]
+        rows.append((one.run.level.label, round(batch, 1), round(context), *times, floor.most_s / tpot))
+    if not rows:
+        return None
+    columns = ("level", "batch", "context", "TPOT p50", "at least", "weights", "KV", "explained")
+    units = ("", "requests", "tokens", "", "", "", "", "ratio")
+    return Table(f"The bound of a token: {'; '.join(facts.sources)}", columns, units, tuple(rows))
 
 
 LATE_S = 0.02

@@ -22,7 +22,7 @@ def show(source: Source, settings: Settings, options: argparse.Namespace) -> int
     import gc
 
     gc.disable()  # Nothing made while starting is garbage; the dashboard turns it on again.
-    from kvscope.commands._facts import facts_of
+    from kvscope.account.found import facts_of
     from kvscope.session import Session
     from kvscope.slo import parse
     from kvscope.watch import Shelf, load_playbooks
@@ -34,7 +34,7 @@ def show(source: Source, settings: Settings, options: argparse.Namespace) -> int
             playbooks,
             controller=_controller(source),
             slo=parse(settings.slo),
-            facts=lambda store: facts_of(options, source.describe(), store),
+            facts=lambda store: facts_of(options.target, source.describe(), store, options.config, options.gpu),
         ),
         settings,
     )

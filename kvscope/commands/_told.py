@@ -32,8 +32,8 @@ def add_told(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting as you know it: config.max_batched_tokens=8192, config.kv_type=fp8, or the engine's own option",
     )
-    parser.add_argument("--config", metavar="FILE", help="the model's config.json")
-    parser.add_argument("--gpu", metavar="NAME", help="the device, such as H200: its memory")
+    parser.add_argument("--config", metavar="FILE", help="the model's config.json: what it keeps and reads")
+    parser.add_argument("--gpu", metavar="NAME", help="the device, such as H200: its memory and peaks")
 
 
 def add_said(parser: argparse.ArgumentParser) -> None:

@@ -63,7 +63,7 @@ def read(options: argparse.Namespace, settings: Settings) -> tuple[Diagnosis, St
     from contextlib import ExitStack, closing
     from dataclasses import replace
 
-    from kvscope.commands._facts import facts_of
+    from kvscope.account.found import facts_of
     from kvscope.commands._told import said_of, with_told
     from kvscope.diagnose import diagnose
     from kvscope.signals.replicas import outliers
@@ -97,7 +97,8 @@ def read(options: argparse.Namespace, settings: Settings) -> tuple[Diagnosis, St
             fill(store, read)
     notices = (*(before.notices if before else ()), *read.notices, *store.notices)
     pair = ("baseline", "current") if options.baseline else segment_pair(options.segments, store)
-    facts, said = facts_of(options, description, store), said_of(options)
+    facts = facts_of(options.target, description, store, options.config, options.gpu)
+    said = said_of(options)
     found = diagnose(store, books, description, *pair, include_silent=options.all, facts=facts, said=said)
     if options.baseline:
         refuse_incomparable(found, options.baseline, options.target)

@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from kvscope.sources.source import Description
 
 GROUP = "watch an engine"
-EXAMPLES = ("kvscope record http://localhost:8000 -o before.db",)
+EXAMPLES = (
+    "kvscope record http://localhost:8000 -o before.db",
+    "kvscope record http://localhost:8000 --config config.json --gpu H200 -o before.db",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, the file, and how long."""
     from kvscope.commands._options import add_target, add_timing
+    from kvscope.commands._told import add_told
 
     add_target(parser)
+    add_told(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to (default kvscope-<time>.db)")
     parser.add_argument(
         "--tag",
@@ -72,10 +77,16 @@ def _replacing(path: Path) -> Iterator[Path]:
             os.replace(beside, path)
 
 
-def _tagged(about: Description, tags: dict[str, str]) -> Description:
+def _described(about: Description, options: argparse.Namespace, tags: dict[str, str]) -> Description:
+    """Return what is written at the head: who said what, and the model and device that a person named."""
+    import json
     from dataclasses import replace
 
-    return replace(about, tags={**about.tags, **tags})
+    from kvscope.sources.settings import load_model
+
+    device = {"device": options.gpu} if options.gpu else {}
+    config = json.dumps(load_model(options.config)) if options.config else about.config
+    return replace(about, tags={**about.tags, **device, **tags}, config=config)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from kvscope.commands._options import settings_of
-    from kvscope.commands._told import tags_of
+    from kvscope.commands._told import tags_of, with_told
     from kvscope.errors import UsageError
     from kvscope.progress import Line
     from kvscope.recording import Recorder
@@ -101,11 +112,11 @@ def run(options: argparse.Namespace) -> int:
     limit, settings = options.duration, settings_of(argparse.Namespace(interval=options.interval))
     line, ticks, began = Line(), 0, time.monotonic()
     with (
-        closing(open_target(options.target, machine=True)) as source,
+        closing(with_told(open_target(options.target, machine=True), options)) as source,
         # Only now is it certain that there is something to write: what is replaced stays until then, and the old
         # file is taken away by the new one's taking its place.
         _replacing(path) as beside,
-        closing(Recorder(beside, _tagged(source.describe(), tags))) as recorder,
+        closing(Recorder(beside, _described(source.describe(), options, tags))) as recorder,
     ):
         # A service manager ends what it started by SIGTERM, and a background job of a script hears no SIGINT.
         with suppress(KeyboardInterrupt), _handled(signal.SIGTERM, signal.default_int_handler):

@@ -212,9 +212,9 @@ def _open(told: argparse.Namespace) -> Source:
 
 
 def _facts(told: argparse.Namespace, source: Source, store: Store) -> Facts:
-    from kvscope.commands._facts import facts_of
+    from kvscope.account.found import facts_of
 
-    return facts_of(told, source.describe(), store)
+    return facts_of(told.target, source.describe(), store, told.config, told.gpu)
 
 
 def _headers(options: argparse.Namespace) -> dict[str, str]:

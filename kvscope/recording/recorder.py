@@ -54,6 +54,8 @@ class Described(Protocol):
     def note(self) -> str: ...
     @property
     def tags(self) -> Mapping[str, str]: ...
+    @property
+    def config(self) -> str: ...
 
 
 class Polled(Protocol):
@@ -182,6 +184,8 @@ class Recorder:
             "synthetic": synthetic,
             "created_s": time.time(),
         }
+        if source is not None and source.config:
+            header["config"] = source.config
         rows = [(key, json.dumps(value)) for key, value in header.items()]
         self._db.executemany("INSERT INTO header VALUES (?, ?)", rows)
 

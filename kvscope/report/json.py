@@ -163,6 +163,7 @@ def account_as_json(account: Account) -> dict[str, Any]:
             "kv_s": list(floor.kv_s),
             "index_s": floor.index_s,
             "flops_s": floor.flops_s,
+            "unsplit_s": floor.unsplit_s,
             "from": list(account.sources),
         },
         "vitals": dict(account.vitals),

@@ -8,13 +8,14 @@ covers lies below the bound: kernels that do not reach the memory's speed, launc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvscope.bound import Floor, Load, Physics
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import procedure
 from kvscope.signals.samples import Samples
+from kvscope.signals.steps import ALONE, prompt_tokens, steps_of
 from kvscope.signals.token_time import TokenTime, token_time
 
 MATTERS = 0.1
@@ -46,6 +47,8 @@ class TokenLevel:
     floor: Floor | None = None
     load: Load | None = None
     missing: tuple[Missing, ...] = ()
+    counted: bool = False
+    """Whether the bytes of the bound are the engine's own."""
 
 
 def token_level(cut: Intervals, facts: Physics | None) -> TokenLevel:
@@ -61,16 +64,47 @@ def token_level(cut: Intervals, facts: Physics | None) -> TokenLevel:
     )
     lacking = tuple(lack for lack, so in asked if so)
     floor = facts.floor(load, _kv_dtype(cut), _ranks(cut)) if facts is not None and load is not None else None
+    counted_s = _engine_read_s(cut, facts)
+    if counted_s is not None:
+        floor = _as_counted(floor, counted_s)
     if timed.known == "counted" or floor is None:
         shares = timed.shares()
         missing = () if timed.known == "counted" else lacking
         return TokenLevel(shares, timed.known, _largest(shares), timed.token_s, timed.step_s, floor, load, missing)
-    weighed = facts is not None and not facts.lacks_weights
+    weighed = counted_s is not None or (facts is not None and not facts.lacks_weights)
     seconds, span_s = _against_bound(timed, floor, _device_idle(cut), weighed)
     shares = {part: value / timed.token_s for part, value in seconds.items()}
+    span_s = 0.0 if floor.unsplit_s else span_s
     limit = _largest({**shares, "kv": shares["kv"] + span_s / timed.token_s / 2})
     missing = () if weighed else (_NO_WEIGHTS,)
-    return TokenLevel(shares, "physics", limit, timed.token_s, timed.step_s, floor, load, missing)
+    if floor.unsplit_s:
+        missing = (_NO_MODEL,)
+    return TokenLevel(
+        shares, "physics", limit, timed.token_s, timed.step_s, floor, load, missing, counted_s is not None
+    )
+
+
+def _engine_read_s(cut: Intervals, facts: Physics | None) -> float | None:
+    """Return the least time of a pure step by the bytes and operations that the engine itself counts; None without.
+
+    Stretches with prompts are left out: their bytes are read in steps that are not pure.
+    """
+    read, done, steps = cut.grown("batch.read_bytes"), cut.grown("batch.operations"), steps_of(cut)
+    prompts, made = prompt_tokens(cut), cut.grown("tokens.generated")
+    if facts is None or read is None or steps is None or prompts is None or made is None:
+        return None
+    pure = [i for i, n in enumerate(made) if n > 0 and prompts[i] <= ALONE * n and not any(prompts[i + 1 : i + 2])]
+    whole = sum(steps[i] for i in pure)
+    if not whole or not any(read[i] for i in pure):
+        return None
+    return facts.read_s(sum(read[i] for i in pure) / whole, sum(done[i] for i in pure) / whole if done else 0.0)
+
+
+def _as_counted(floor: Floor | None, counted_s: float) -> Floor:
+    """Return the bound with the engine's own bytes: less what KV and index take, the rest are the weights'."""
+    if floor is None:
+        return Floor(0.0, (0.0, 0.0), 0.0, 0.0, counted_s)
+    return replace(floor, weights_s=max(0.0, counted_s - floor.kv_s[1] - floor.index_s))
 
 
 def step_load(cut: Intervals, timed: TokenTime) -> Load | None:
@@ -148,7 +182,7 @@ def _against_bound(timed: TokenTime, floor: Floor, idle: float | None, weighed: 
     if idle is not None:
         seconds["host"] = min(left, idle * timed.step_s)
         left -= seconds["host"]
-    span_s = min(left, floor.kv_s[1] - floor.kv_s[0])
+    span_s = min(left, floor.kv_s[1] - floor.kv_s[0] + floor.unsplit_s)
     seconds["unknown"] = span_s if weighed else left
     seconds["below_bound"] = left - span_s if weighed else 0.0
     return seconds, span_s
@@ -166,6 +200,8 @@ _READS = (
     "tokens.generated",
     "request.tokens_in",
     "kv.usage_ratio",
+    "batch.read_bytes",
+    "batch.operations",
     "time.linear",
     "gpu.util",
 )

@@ -50,8 +50,8 @@ COUNTED = {
     "token_budget": "sched.budget_bound_steps",
 }
 """Parts that some engines count in steps, in the order in which one step counts for one of them."""
-_ONE_REASON = {"llama.cpp": "cap"}
-"""Engines whose queue has one reason by construction: llama.cpp defers a request only while no slot is free."""
+_SLOTS = "llama.cpp"
+"""Who waits there waits for a slot: for any of them, or (while one is free) for the one it asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _shared_pool(cut: Intervals, running: Sequence[float]) -> list[float] | None
     """
     slots, used = cut.window.setting("sched.max_running"), cut.gauge("kv.used_tokens")
     sizes, said = cut.window.setting("kv.capacity_tokens"), cut.window.setting("config.kv_unified")
-    if _engine(cut) != "llama.cpp" or used is None or isinstance(slots, Missing) or isinstance(sizes, Missing):
+    if _engine(cut) != _SLOTS or used is None or isinstance(slots, Missing) or isinstance(sizes, Missing):
         return None
     if slots < 2 or sizes <= 0 or (not isinstance(said, Missing) and said < 1):
         return None
@@ -228,10 +228,19 @@ def _turned_away(cut: Intervals, chunk: range) -> float:
 
 def _reasons(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> dict[str, float]:
     """Share out the time in which requests were held back: one reason a chunk, but for prompts of mixed length."""
-    if _engine(cut) in _ONE_REASON:
-        return {_ONE_REASON[_engine(cut)]: 1.0}
+    if _engine(cut) == _SLOTS:
+        return _for_a_slot(cut, running, held)
     pool = _pool(cut, running, chunk)
     return {"pool": pool, _other(cut, running, chunk, held): 1 - pool}
+
+
+def _for_a_slot(cut: Intervals, running: Sequence[float], held: Sequence[int]) -> dict[str, float]:
+    """Return whether those waiting waited for any slot (the cap) or, with one free, for a slot of their own."""
+    slots = cut.window.setting("sched.max_running")
+    if isinstance(slots, Missing) or slots <= 0:
+        return {"cap": 1.0}
+    full = sum(running[k] >= slots for k in held) / len(held)
+    return {"cap": full, "deferred": 1 - full}
 
 
 def _pool(cut: Intervals, running: Sequence[float], chunk: range) -> float:

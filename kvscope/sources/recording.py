@@ -57,6 +57,7 @@ class RecordingSource:
             str(source.get("version") or tags.get("version", "")),
             tags,
             note=note,
+            config=self._header["config"] if isinstance(self._header.get("config"), str) else "",
         )
 
     def _said(self, name: str) -> dict[str, str]:

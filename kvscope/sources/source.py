@@ -33,6 +33,8 @@ class Description:
     note: str = ""
     heard_s: float | None = None
     dated: bool = True
+    config: str = ""
+    """The model's config.json as JSON, where a recording keeps it."""
 
     def __post_init__(self) -> None:
         for name in ("engine", "version", "note"):

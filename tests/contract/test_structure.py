@@ -13,7 +13,6 @@ MOST_PRIVATE = 30
 CONCEPTS = {
     "kvscope.bench._accuracy_table",  # what a table of accuracy shows, beside what is measured
     "kvscope.bench._curve_measure",  # what an engine holds for a request
-    "kvscope.commands._facts",  # model and device as found on this machine
     "kvscope.plan.engines._vllm_v4",  # one model family's pools
     "kvscope.sources._exchange",  # one exchange over HTTP, within limits
     "kvscope.sources.maps._sglang_tiers",  # metrics of one subsystem

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kvscope import signals
+from kvscope.account import Facts
+from kvscope.account.found import facts_of
 from kvscope.errors import KvscopeError
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources import open_target
-from kvscope.sources.source import Mark, Source
+from kvscope.sources.source import Description, Mark, Source
 from kvscope.store import Store
 
 EVERY_S = 0.5
@@ -69,6 +71,11 @@ class Watch:
                 _, values = self._store.series(POWER, label, segment.start_s, segment.end_s)
                 total += sum(values) / len(values) * (segment.end_s - segment.start_s) if values else 0.0
             return total if labels else None
+
+    def facts(self, target: str, config: str | None, gpu: str | None) -> Facts:
+        """Return what is known of model and device: said, or told by what was watched. UsageError."""
+        about = self._source.describe() if self._source is not None else Description("load", target)
+        return facts_of(target, about, self._store, config, gpu)
 
     def close(self) -> None:
         """Stop polling."""

@@ -9,7 +9,7 @@ from kvscope.sources.mapping import Derived, Entry
 ENGINE = "dcgm"
 ROLE = "machine"
 EXPECTS = "names starting with DCGM_FI_"
-IDENTITY: dict[str, str] = {}
+IDENTITY = {"modelName": "device"}
 VERSION_PATH = ""
 FLAGS = ()
 
@@ -69,6 +69,12 @@ MAP = (
     Entry("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "gpu.energy", "counter", "mJ", scale=1e-3, keep=_GPU),
     Entry("DCGM_FI_DEV_GPU_TEMP", "gpu.temperature", "gauge", "C", keep=_GPU),
     Entry("DCGM_FI_DEV_SM_CLOCK", "gpu.clock", "gauge", "MHz", keep=_GPU),
+    Entry("DCGM_FI_DEV_MAX_SM_CLOCK", "gpu.clock_max", "gauge", "MHz", keep=_GPU, condition=_OFF),
+    Entry("DCGM_FI_DEV_MEM_CLOCK", "gpu.mem_clock", "gauge", "MHz", keep=_GPU),
+    Entry("DCGM_FI_DEV_MAX_MEM_CLOCK", "gpu.mem_clock_max", "gauge", "MHz", keep=_GPU, condition=_OFF),
+    Entry("DCGM_FI_DEV_XID_ERRORS", "gpu.xid", "gauge", "code", keep=_GPU),
+    Entry("DCGM_FI_PROF_NVLINK_RX_BYTES", "gpu.link", "gauge", "B/s", keep=_GPU, condition=_PROFILING),
+    Entry("DCGM_FI_PROF_NVLINK_TX_BYTES", "gpu.link", "gauge", "B/s", keep=_GPU, condition=_PROFILING),
     Entry("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "gpu.errors", "counter", "errors", keep=_GPU, condition=_OFF),
     *(
         Entry(

@@ -11,7 +11,9 @@ ROLE = "engine"
 EXPECTS = "names starting with llamacpp:"
 IDENTITY: dict[str, str] = {}
 VERSION_PATH = ""
-FLAGS = ("parallel",)
+_SLOTS, _SIZE = ("parallel", "np"), ("ctx-size", "c")
+_ONE_POOL, _OWN_POOLS = ("kv-unified", "kvu"), ("no-kv-unified", "no-kvu")
+FLAGS = (*_SLOTS, *_SIZE, *_ONE_POOL, *_OWN_POOLS)
 SIDE_PATH = "/slots"
 SIDE_FLAG = "--slots"
 
@@ -59,13 +61,33 @@ def derive(
 ) -> Derived:
     """Take the number of slots from the command line where ``/slots`` does not tell it, and the share of the pool."""
     found: dict[str, float] = {}
-    slots = number(flags, "parallel")
+    slots = _first(flags, _SLOTS)
     if slots and "sched.max_running" not in values:
         found["sched.max_running"] = slots
     used, capacity = values.get("kv.used_tokens"), values.get("kv.capacity_tokens")
     if capacity and used is not None and "kv.usage_ratio" not in values:
         found["kv.usage_ratio"] = min(1.0, used / capacity)
+    one = _one_pool(flags, capacity, values.get("sched.max_running", slots))
+    if one is not None:
+        found["config.kv_unified"] = float(one)
     return Derived(found)
+
+
+def _first(flags: Mapping[str, str], names: Collection[str]) -> float | None:
+    return next((value for name in names if (value := number(flags, name)) is not None), None)
+
+
+def _one_pool(flags: Mapping[str, str], capacity: float | None, slots: float | None) -> bool | None:
+    """Return whether slots share one pool, as the command line says it; None where it does not.
+
+    ``/slots`` tells each slot the whole of a shared pool, which is the size asked for; of their own, a part of it.
+    """
+    if any(name in flags for name in (*_ONE_POOL, *_OWN_POOLS)):
+        return any(name in flags for name in _ONE_POOL)
+    asked = _first(flags, _SIZE)
+    if not asked or not capacity or not slots or slots < 2:
+        return None
+    return capacity / slots > 0.75 * asked
 
 
 def read_side(document: object) -> dict[str, float]:

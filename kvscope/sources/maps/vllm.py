@@ -51,6 +51,22 @@ MAP = (
     Entry(
         "vllm:request_success_total", "requests.errors", "counter", "requests", where=(("finished_reason", "error"),)
     ),
+    Entry(
+        "vllm:estimated_read_bytes_per_gpu_total",
+        "batch.read_bytes",
+        "counter",
+        "B",
+        condition="--enable-mfu-metrics",
+        caveat="0 without it",
+    ),
+    Entry(
+        "vllm:estimated_flops_per_gpu_total",
+        "batch.operations",
+        "counter",
+        "FLOP",
+        condition="--enable-mfu-metrics",
+        caveat="0 without it",
+    ),
     Entry("vllm:iteration_tokens_total_count", "batch.steps", "counter", "steps", caveat="the count of a histogram"),
     Entry(
         "vllm:iteration_tokens_total",

@@ -11,15 +11,22 @@ from typing import Any
 
 import pytest
 
+from kvscope.account import Facts
 from kvscope.bench.client.drive import poisson
 from kvscope.bench.client.http import address_of
 from kvscope.bench.client.levels import Level, LevelRun, LoadPlan
 from kvscope.bench.client.measures import error_of_quantile, measure_run, measures, parse_slo
 from kvscope.bench.client.server import Ask, Outcome, find_server, token_times
+from kvscope.bench.load import bound_of
 from kvscope.bench.workload import lengths
+from kvscope.bound import Load
 from kvscope.cli import run
+from kvscope.devices import find
 from kvscope.errors import SourceError, UsageError
+from kvscope.plan import geometry
 from tests.unit.bench.double import Double, serving
+
+CONFIG = Path(__file__).parents[3] / "samples" / "configs" / "qwen3-8b.json"
 
 
 @pytest.fixture
@@ -279,3 +286,21 @@ def test_a_mistake_is_one_line(double: Double, words: list[str], says: str, caps
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="not an address"):
         address_of("ftp://host")
+
+
+def test_each_level_has_the_bound_of_its_own_batch_and_context_beside_what_was_measured() -> None:
+    facts = Facts(model=geometry(CONFIG), device=find("H200"), sources=("config.json", "H200"))
+    outcomes = [answered(0.0, 0.5, 0.01, 51, 1000) for _ in range(8)]
+    found = measures([LevelRun(Level("closed", 8.0), 0, (), tuple(outcomes), 0.0)], {})
+    table = bound_of([found], facts)
+    assert table is not None
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert row["batch"] == pytest.approx(8 * 0.5, abs=0.1), "half of each request's time is decode"
+    assert row["context"] == 1026
+    floor = facts.floor(Load(4.0, 1025.5))
+    assert floor is not None
+    assert row["explained"] == pytest.approx(floor.most_s / 0.01, rel=0.01)
+
+
+def test_without_a_model_or_a_device_there_is_no_bound_to_print() -> None:
+    assert bound_of([], Facts()) is None

@@ -209,6 +209,14 @@ def test_slots_that_share_a_full_pool_are_starved_though_nobody_waits(
     assert account(store, Segment("all", 1000.0, 1030.0)).limit.name == limit
 
 
+@pytest.mark.parametrize(("running", "limit"), [(8.0, "cap"), (3.0, "deferred")])
+def test_who_waits_while_a_slot_is_free_waits_for_a_slot_of_its_own(running: float, limit: str) -> None:
+    store = Store()
+    found = slots(400.0, 2048.0, running)
+    store.add(one._replace(value=4.0) if one.metric == "sched.waiting" else one for one in found)
+    assert account(store, Segment("all", 1000.0, 1030.0)).limit.name == limit
+
+
 def test_an_engine_that_says_its_pool_is_full_is_limited_by_it() -> None:
     store = Store()
     store.add(gauges(running=4.0, waiting=0.0))

@@ -15,7 +15,7 @@ from kvscope.sources._merged import MergedSource
 from kvscope.sources.discover import discover
 from kvscope.sources.fetch import FetchError
 from kvscope.sources.flags import flags_of, local_pid, parse_flags
-from kvscope.sources.host import HostSource
+from kvscope.sources.host import HostSource, group_of, numa, quota
 from kvscope.sources.nvml import NvmlSource
 from kvscope.sources.source import Description, Mark, Poll
 from probes.catalog import metric_of
@@ -27,9 +27,10 @@ from probes.sample import Sample
 def test_the_host_is_read_without_waiting() -> None:
     source = HostSource(os.getpid(), wall=lambda: 5.0)
     first, second = source.poll(), source.poll()
-    assert {sample.metric for sample in first.samples} == {"host.process_rss"}, "use needs two looks"
+    assert not {sample.metric for sample in first.samples} & {"host.cpu_util", "host.process_cpu", "host.steal"}
     found = {sample.metric: sample for sample in second.samples}
-    assert set(found) == {"host.cpu_util", "host.process_cpu", "host.process_rss"}
+    assert set(found) >= {"host.cpu_util", "host.process_cpu", "host.process_rss"}
+    assert all(metric_of(metric) for metric in found)
     assert 0 <= found["host.cpu_util"].value <= 1
     assert found["host.process_rss"].value > 1 << 20
     assert found["host.cpu_util"].t == 5.0
@@ -40,7 +41,62 @@ def test_a_process_that_is_not_there_is_said_once() -> None:
     assert "99999999" in source.poll().notices[0]
     poll = source.poll()
     assert poll.notices == ()
-    assert [sample.metric for sample in poll.samples] == ["host.cpu_util"]
+    assert "host.cpu_util" in {sample.metric for sample in poll.samples}
+    assert "host.process_rss" not in {sample.metric for sample in poll.samples}
+
+
+def written(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+V2 = {
+    "proc/7/cgroup": "0::/pods/engine\n",
+    "sys/fs/cgroup/cpu.stat": "usage_usec 9\n",
+    "sys/fs/cgroup/pods/cpu.stat": "usage_usec 9\nnr_periods 40\nnr_throttled 30\nthrottled_usec 2500000\n",
+    "sys/fs/cgroup/pods/cpu.max": "50000 100000\n",
+    "sys/fs/cgroup/pods/engine/cpu.stat": "usage_usec 9\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0\n",
+    "sys/fs/cgroup/pods/engine/cpu.max": "max 100000\n",
+}
+V1 = {
+    "proc/7/cgroup": "4:memory:/\n2:cpu,cpuacct:/engine\n0::/\n",
+    "sys/fs/cgroup/cpu,cpuacct/engine/cpu.stat": "nr_periods 40\nnr_throttled 30\nthrottled_time 2500000000\n",
+    "sys/fs/cgroup/cpu,cpuacct/engine/cpu.cfs_quota_us": "50000\n",
+    "sys/fs/cgroup/cpu,cpuacct/engine/cpu.cfs_period_us": "100000\n",
+}
+
+
+@pytest.mark.parametrize("files", [V2, V1], ids=["version 2, the group above", "version 1"])
+def test_the_quota_that_stops_a_process_is_read_in_cores_periods_and_seconds(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    group = group_of(7, written(tmp_path, files))
+    assert quota(group) == {
+        "host.quota": 0.5,
+        "host.quota_periods": 40.0,
+        "host.quota_hits": 30.0,
+        "host.quota_time": pytest.approx(2.5),
+    }
+
+
+def test_without_a_quota_nobody_was_stopped_and_without_groups_nobody_knows(tmp_path: Path) -> None:
+    files = {"proc/7/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "usage_usec 9\n"}
+    assert quota(group_of(7, written(tmp_path, files)))["host.quota_hits"] == 0.0
+    assert quota(group_of(8, tmp_path)) == {}
+
+
+def test_a_path_that_leaves_the_groups_is_not_followed(tmp_path: Path) -> None:
+    files = {"proc/7/cgroup": "0::/../../secret\n", "secret/cpu.stat": "nr_throttled 5\n"}
+    assert group_of(7, written(tmp_path, files)) is None
+
+
+def test_memory_of_another_node_is_counted_where_there_are_nodes(tmp_path: Path) -> None:
+    nodes = "sys/devices/system/node/node{}/numastat"
+    text = "numa_hit 100\nlocal_node 90\nother_node 10\n"
+    assert numa(written(tmp_path, {nodes.format(0): text})) == {}
+    assert numa(written(tmp_path, {nodes.format(1): text})) == {"host.numa_remote": 20.0, "host.numa_pages": 200.0}
 
 
 class FakeNvml:
@@ -200,3 +256,46 @@ def test_where_nothing_can_be_listed_the_usual_ports_are_asked(tmp_path: Path, m
 
     assert discover(get=get) == []
     assert {f"http://127.0.0.1:{port}/metrics" for port in (8000, 8080, 30000)} <= set(asked)
+
+
+class Modern(FakeNvml):
+    """A GPU that tells its clocks, why they are held down, its energy and what it moved."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 138
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = 0
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetClockInfo(self, handle: int, which: int) -> int:
+        return {self.NVML_CLOCK_SM: 1200, self.NVML_CLOCK_MEM: 2600}[which]
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, which: int) -> int:
+        return {self.NVML_CLOCK_SM: 1980, self.NVML_CLOCK_MEM: 3201}[which]
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:
+        return 0x4 | 0x1
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        return 5_000
+
+    def nvmlDeviceGetFieldValues(self, handle: int, fields: list[int]) -> Any:
+        self.sent += 2
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=self.sent)) for _ in fields]
+
+
+def test_clocks_what_holds_them_down_and_energy_are_read_where_a_gpu_tells_them() -> None:
+    nvml, times = Modern(), iter((1.0, 3.0))
+    source = NvmlSource(wall=lambda: next(times), load=lambda: nvml)
+    source.poll()
+    found = {(one.metric, dict(one.labels).get("reason", "")): one.value for one in source.poll().samples}
+    assert (found["gpu.clock", ""], found["gpu.mem_clock", ""], found["gpu.mem_clock_max", ""]) == (1200, 2600, 3201)
+    assert (found["gpu.throttled", "power"], found["gpu.throttled", "thermal"]) == (1.0, 0.0)
+    assert found["gpu.energy", ""] == 5.0
+    assert found["gpu.link", ""] == 1024.0, "2 KiB in 2 s"
+    assert ("gpu.errors", "") not in found, "what the binding does not know is left out"

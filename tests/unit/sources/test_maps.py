@@ -9,6 +9,7 @@ import pytest
 from kvscope.errors import SourceError
 from kvscope.sources._reader import reader_for
 from kvscope.sources.fetch import FetchError
+from kvscope.sources.flags import parse_flags
 from kvscope.sources.maps import llamacpp, sglang
 from kvscope.sources.scrape import ScrapeSource
 
@@ -193,3 +194,18 @@ def test_a_document_that_no_flag_brings_is_not_asked_for_again() -> None:
     said = [*source.poll().notices, *source.poll().notices, *source.poll().notices]
     assert sum(url.endswith("/v1/loads") for url in asked) == 1
     assert not any("/v1/loads" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("words", "one"),
+    [
+        (["-np", "6", "-c", "1536", "-kvu"], 1.0),
+        (["--ctx-size", "1536"], 1.0),
+        (["-np", "6", "-c", "9216"], 0.0),
+        (["-c", "1536", "--no-kv-unified"], 0.0),
+        (["-np", "6"], None),
+    ],
+)
+def test_llamacpps_command_line_says_whether_its_slots_share_a_pool(words: list[str], one: float | None) -> None:
+    told = {"kv.capacity_tokens": 6 * 1536.0, "sched.max_running": 6.0}
+    assert llamacpp.derive({}, told, parse_flags(words, llamacpp.FLAGS)).values.get("config.kv_unified") == one

@@ -1,38 +1,39 @@
 """What the bound of a step needs and no page tells: the model's config and the device, asked for or found here.
 
 The model is that of ``--config``, else the folder named on the engine's command line where it runs on this machine,
-else the local model cache's copy of the name that the page gives. The device is that of ``--gpu``, else what a trace
-or the page names, else the GPU that NVML sees beside a local engine: its bandwidth is twice its memory clock times its
-bus.
+else the local model cache's copy of the name that the page gives. The device is that of ``--gpu``, else what a trace,
+the page or an exporter beside it names, else the GPU that NVML sees beside a local engine: its bandwidth is twice its
+memory clock times its bus.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import argparse
-
-    from kvscope.account import Facts
-    from kvscope.devices import Device
-    from kvscope.plan import Geometry
-    from kvscope.sources.source import Description
-    from kvscope.store import Store
+from kvscope import devices
+from kvscope.account.facts import Facts
+from kvscope.devices import Device
+from kvscope.errors import UsageError
+from kvscope.plan import Geometry, geometry
+from kvscope.plan.forms import KvForms
+from kvscope.sources.flags import flags_of, local_pid
+from kvscope.sources.scrape import is_url
+from kvscope.sources.source import Description
+from kvscope.store import Store
 
 _ON_COMMAND_LINES = ("model", "model-path", "served-model")
 _CACHES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 
 
-def facts_of(options: argparse.Namespace, about: Description, store: Store) -> Facts:
-    """Return what is known of model and device; UsageError where an option says something that cannot be read."""
-    from kvscope.account import Facts
-
-    pid = _pid(options.target)
-    model, model_from = _model(getattr(options, "config", None), about, pid)
-    device, device_from = _device(getattr(options, "gpu", None), about, pid)
+def facts_of(target: str, about: Description, store: Store, config: str | None = None, gpu: str | None = None) -> Facts:
+    """Return what is known of model and device; UsageError where ``config`` or ``gpu`` cannot be read."""
+    pid = _pid(target)
+    model, model_from = _model(config, about, pid)
+    device, device_from = _device(gpu, about, store, pid)
     return Facts(
         model=model,
         device=device,
@@ -43,9 +44,6 @@ def facts_of(options: argparse.Namespace, about: Description, store: Store) -> F
 
 def _pid(target: str) -> int | None:
     """Return the engine's process where it runs on this machine."""
-    from kvscope.sources.flags import local_pid
-    from kvscope.sources.scrape import is_url
-
     if target.isdecimal():
         return int(target)
     return local_pid(target) if is_url(target) and not Path(target).exists() else None
@@ -53,9 +51,6 @@ def _pid(target: str) -> int | None:
 
 def _kv_dtype(about: Description, store: Store) -> str:
     """Return how KV is said to be kept, by a setting or by the page, where that is a form that can be counted."""
-    from kvscope.errors import UsageError
-    from kvscope.plan.forms import KvForms
-
     # Only a person overrules the page; a model's config.json says what it computes in, not how KV is kept.
     said = {
         (dict(labels)["setting"], dict(labels)["source"]): dict(labels)["value"] for labels in store.keys("config.said")
@@ -69,11 +64,13 @@ def _kv_dtype(about: Description, store: Store) -> str:
 
 
 def _model(path: str | None, about: Description, pid: int | None) -> tuple[Geometry | None, str]:
-    from kvscope.errors import UsageError
-    from kvscope.plan import geometry
-
     if path:
         return geometry(path), Path(path).name
+    if about.config:
+        with contextlib.suppress(UsageError, ValueError, RecursionError):
+            kept = json.loads(about.config)
+            if isinstance(kept, dict):
+                return geometry(kept), "config.json kept in the recording"
     for found, where in _configs(about, pid):
         with contextlib.suppress(UsageError, OSError):
             return geometry(str(found)), where
@@ -84,8 +81,6 @@ def _configs(about: Description, pid: int | None) -> list[tuple[Path, str]]:
     """Return where a config.json of the model may lie on this machine, nearest first."""
     named = [about.tags["model"]] if about.tags.get("model") else []
     if pid is not None:
-        from kvscope.sources.flags import flags_of
-
         told = flags_of(pid, _ON_COMMAND_LINES)
         named = [*told.values(), *_served(pid), *named]
     found: list[tuple[Path, str]] = []
@@ -117,18 +112,32 @@ def _cached(name: str) -> list[Path]:
     return [path for root in roots for path in sorted((root / folder / "snapshots").glob("*/config.json"))]
 
 
-def _device(name: str | None, about: Description, pid: int | None) -> tuple[Device | None, str]:
-    from kvscope import devices
-    from kvscope.errors import UsageError
-
+def _device(name: str | None, about: Description, store: Store, pid: int | None) -> tuple[Device | None, str]:
     if name:
         asked = devices.find(name)
         return asked, _says(asked)
-    if about.tags.get("device"):
+    # An exporter beside the engine names its cards, too.
+    named = [about.tags.get("device", ""), *(dict(labels).get("device", "") for labels in store.keys("engine.info"))]
+    for card in filter(None, named):
         with contextlib.suppress(UsageError):
-            told = devices.find(about.tags["device"])
-            return told, _says(told)
+            return _at_its_clock(devices.find(card), store)
     return _nvml() if pid is not None else (None, "")
+
+
+def _at_its_clock(device: Device, store: Store) -> tuple[Device, str]:
+    """Return the card with the bandwidth that its memory's clock makes, where it was never seen at its highest.
+
+    The bus is the same, so bandwidth goes with the clock. An idle card's clock may rest: the highest seen counts.
+    """
+    most, now = (_highest(store, metric) for metric in ("gpu.mem_clock_max", "gpu.mem_clock"))
+    if not most or not now or now >= most:
+        return device, _says(device)
+    slower = replace(device, bandwidth=device.bandwidth * now / most)
+    return slower, f"{device.name} {slower.bandwidth / 1e12:.2f} TB/s: memory at {now / most:.0%} of its highest clock"
+
+
+def _highest(store: Store, metric: str) -> float | None:
+    return max((value for labels in store.keys(metric) for value in store.series(metric, labels)[1]), default=None)
 
 
 def _says(device: Device) -> str:
@@ -137,9 +146,6 @@ def _says(device: Device) -> str:
 
 def _nvml() -> tuple[Device | None, str]:
     """Return the first GPU of this machine with the bandwidth that its clock and bus make."""
-    from dataclasses import replace
-
-    from kvscope import devices
     from kvscope.sources.nvml import load_library
 
     # NVML raises classes of its own, made when it is loaded; without it, or for an unknown card, nothing is known.
