@@ -53,7 +53,7 @@ class _Reader:
         self.noted: dict[str, float] = {}
 
     def reading(self, name: str) -> Reading | None:
-        found = self._read(name) if name in signals.names() else None
+        found = self._read(name) if signals.known(name) else None
         if not isinstance(found, Reading):
             return None
         self.noted[name] = found.value

@@ -23,6 +23,8 @@ TARGETS = {"sparse_hit_rate": "kept_share_target"}
 """Signal → the one that says what was asked for, drawn as a level."""
 COLUMNS = 60
 """Columns of a map: two bins of a line each."""
+_LEAP = 4
+"""Bins by which the axis moves on at once: between two leaps only its newest cells change."""
 _OWN_BUCKETS_S = tuple(0.001 * 2**power for power in range(18))
 """For engines that tell each request: from a millisecond to two minutes."""
 
@@ -39,7 +41,8 @@ class Charts:
         """Start and end of the baseline and how far its points move to lie under the current segment."""
         self._lines: dict[tuple[str, str], signals.Line] = {}
         self._counts: dict[int, dict[float, float]] = {}
-        self._layers: tuple[tuple[float, ...], HeatMap] | None = None
+        self._layers: tuple[object, HeatMap] | None = None
+        self._latencies: tuple[object, HeatMap] | None = None
 
     def move(self, store: Store, window_s: float, end_s: float | None = None) -> None:
         """Move the axis to ``end_s``, by default the newest sample."""
@@ -51,7 +54,8 @@ class Charts:
             self.bin_s = bin_s
             self._lines.clear()
             self._counts.clear()
-        end = (int((span[1] if end_s is None else end_s) // bin_s) + 1) * bin_s
+        leap = _LEAP * bin_s
+        end = (int((span[1] if end_s is None else end_s) // leap) + 1) * leap
         self.window = (end - window_s, end)
 
     def lay_under(self, baseline: Segment | None, current: Segment | None) -> None:
@@ -94,7 +98,8 @@ class Charts:
     def layers(self, store: Store) -> HeatMap:
         """Resident KV bytes per layer."""
         metric, label, times = "kv.bytes_per_layer", "KV bytes per layer", self._columns()
-        if self._layers is not None and self._layers[0] == times:
+        over = (times, store.span and int(store.span[1] // (self.bin_s * BINS / COLUMNS or 1.0)))
+        if self._layers is not None and self._layers[0] == over:
             return self._layers[1]  # read anew when a column is over: what 64 layers cost is half of a tick
         found = cells_of(Samples(store, Segment("", *self.window)), (metric,), "layer") if self.bin_s else []
         if not found:
@@ -105,7 +110,7 @@ class Charts:
             at = {} if isinstance(points, Missing) else dict(points)
             rows.append(tuple(at.get(time_s) for time_s in times))
         drawn = HeatMap(label, "B", times, tuple(rows), tuple(cell.value for cell in found))
-        self._layers = (times, drawn)
+        self._layers = (over, drawn)
         return drawn
 
     def latencies(self, store: Store, metric: str) -> HeatMap:
@@ -113,13 +118,17 @@ class Charts:
         label, step = "requests", self.bin_s * BINS / COLUMNS
         times = self._columns()
         counts = [self._counted(store, metric, int(time_s // step), step) for time_s in times]
+        if self._latencies is not None and self._latencies[0] == (times, counts):
+            return self._latencies[1]
         bounds = sorted({bound for one in counts for bound in one}, reverse=True)
         if not bounds:
             return HeatMap(label, "", (), Missing(f"no source reports {metric}"))
         used = [at for at, bound in enumerate(bounds) if any(one.get(bound) for one in counts)]
         shown = bounds[used[0] : used[-1] + 1] if used else bounds
         rows = tuple(tuple(one.get(bound) if one else None for one in counts) for bound in shown)
-        return HeatMap(label, "", times, rows, tuple(_bound(bound) for bound in shown))
+        drawn = HeatMap(label, "", times, rows, tuple(_bound(bound) for bound in shown))
+        self._latencies = ((times, counts), drawn)
+        return drawn
 
     def _columns(self) -> tuple[float, ...]:
         step = self.bin_s * BINS / COLUMNS

@@ -124,7 +124,7 @@ class Reader:
         """A signal over the baseline segment."""
         if self.baseline is None:
             return Missing("no baseline", "press b")
-        if name not in signals.names():
+        if not signals.known(name):
             return Missing("no such signal")
         if name not in self._remembered:
             self._remembered[name] = signals.compute(name, self.store, self.baseline)

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 DIAGNOSE_EVERY_S = 5.0
 FACTS_EVERY_S = 60.0
-_AT_FIRST_S, _PART_AT_FIRST = 60.0, 0.1
-_PART_OF_A_CORE = 0.01
-"""Share of time that diagnoses may take: an expensive one comes less often."""
+_MOST_OF_A_CORE, _PART_OF_A_CORE = 0.1, 0.01
+"""Shares of time that diagnoses may take: an expensive one comes less often, but who has just come waits for one."""
+_GROWN = 0.25
+"""A verdict over all that was watched changes as that grows: while it is young it is judged anew after this part."""
 _LONG_AGO_S = 86_400.0
 """Samples older than this are a recording's, and not a sign of silence."""
 _KNOBS = ("policy", "kernels", "cap", "offered_load")
@@ -139,9 +140,8 @@ class Session:
         self._diagnosis = self._trials.merged(found)
         cost = time.perf_counter() - began
         self._comparison.until_s = self.time.at_s
-        # Who has just come waits for a verdict: then it may cost more.
-        part = _PART_AT_FIRST if self._clock() - self._began_s < _AT_FIRST_S else _PART_OF_A_CORE
-        self._next_diagnosis = self._clock() + max(DIAGNOSE_EVERY_S, cost / part)
+        rest_s = min(cost / _PART_OF_A_CORE, _GROWN * (self._clock() - self._began_s))
+        self._next_diagnosis = self._clock() + max(DIAGNOSE_EVERY_S, cost / _MOST_OF_A_CORE, rest_s)
         return self._diagnosis
 
     def close(self) -> None:

@@ -386,6 +386,12 @@ def buckets(metric: str, samples: Samples) -> dict[float, float] | Missing:
 
     A bound may be spelt in two ways (``1`` and ``1.0``).
     """
+    if metric not in samples.histograms:
+        samples.histograms[metric] = _buckets(metric, samples)
+    return samples.histograms[metric]
+
+
+def _buckets(metric: str, samples: Samples) -> dict[float, float] | Missing:
     name = f"{metric}.bucket"
     flows = samples.parts(name)
     if isinstance(flows, Missing):

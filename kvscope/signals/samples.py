@@ -78,6 +78,8 @@ class Samples:
         self._moments: dict[tuple[str, ...], Moments | Missing] = {}
         self._weights: dict[tuple[int, float, float], list[float]] = {}
         self._gaps: dict[tuple[int, float, float], str] = {}
+        self.histograms: dict[str, dict[float, float] | Missing] = {}
+        """What ``evaluate.buckets`` read here: three percentiles of one latency read it once."""
 
     def keys(self, metric: str) -> list[Labels]:
         """Return the label sets of ``metric`` that are read here."""

@@ -70,6 +70,7 @@ class FindingsPanel(Panel):
         self.findings: tuple[Finding, ...] = ()
         self._can_apply = False
         self._diagnosis: Diagnosis | None = None
+        self._written = Text()
         self._picked = ""
         """Id of the finding somebody moved to; until then the first one is shown, whichever that is."""
 
@@ -115,17 +116,20 @@ class FindingsPanel(Panel):
         options.display = bool(lines) and not (self.narrow and len(lines) == 1)
 
     def _write(self) -> None:
-        page, scroll = self.query_one(Static), self.query_one(VerticalScroll)
-        finding = self.chosen
-        width = max(scroll.size.width - 2, 24)
+        page, finding = self.query_one(Static), self.chosen
+        width = max(self.query_one(VerticalScroll).size.width - 2, 24)
         if finding is None:
-            page.update(empty(self._diagnosis, width))
-            return
-        text = brief(finding, width, self._can_apply) if self.narrow else full(finding, width, self._can_apply)
-        left_out = unjudged(self._diagnosis) if self._diagnosis else ""
-        if left_out:
-            text.append(f"\n{clip(left_out, width)}", style=FAINT)
-        page.update(text)
+            text = empty(self._diagnosis, width)
+        else:
+            text = brief(finding, width, self._can_apply) if self.narrow else full(finding, width, self._can_apply)
+            left_out = unjudged(self._diagnosis) if self._diagnosis else ""
+            if left_out:
+                text.append(f"\n{clip(left_out, width)}", style=FAINT)
+        lines = text.plain.count("\n")
+        if text != self._written:
+            # Everything on screen is placed anew only where the text grew or shrank.
+            page.update(text, layout=lines != self._written.plain.count("\n"))
+            self._written = text
 
     def on_finding_list_moved(self, event: FindingList.Moved) -> None:
         """Stay with what somebody chose."""

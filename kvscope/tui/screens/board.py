@@ -15,6 +15,7 @@ from kvscope import screens
 from kvscope.finding import Finding
 from kvscope.order import Look
 from kvscope.signals.reading import Missing
+from kvscope.tui.compositor import SparingCompositor
 from kvscope.tui.keys import digit
 from kvscope.tui.palette import BRIGHT, DIM, FIRST, paint
 from kvscope.tui.panels.chart import ChartPanel
@@ -79,13 +80,21 @@ class Reading(TextualScreen[None]):
 
     def __init__(self, classes: str | None = None) -> None:
         super().__init__(classes=classes)
+        self._compositor = SparingCompositor()
         self.view: View | None = None
         self.cursor_s: float | None = None
+        self._panels: tuple[Panel, ...] = ()
 
     def _screen_resized(self, size: Size) -> None:
         """Lay out for the size the terminal has now. Two sizes told at once would else answer each other for ever."""
         if size == self.app.size:
             super()._screen_resized(size)
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """Every panel; they are made once, and searching the tree for them costs a tick more than drawing some."""
+        self._panels = self._panels or tuple(self.query(Panel))
+        return self._panels
 
     @property
     def ordering(self) -> Ordering:
@@ -98,7 +107,7 @@ class Reading(TextualScreen[None]):
 
     def refill(self) -> None:
         """Show the last view again at another size: panels that were hidden did not draw it."""
-        for panel in self.query(Panel):
+        for panel in self.panels:
             panel.forget()
         if self.view is not None:
             self.receive(self.view)
@@ -118,7 +127,7 @@ class Reading(TextualScreen[None]):
     def point(self, time_s: float | None) -> None:
         """Put the cursor of all charts at a moment; None takes it away."""
         self.cursor_s = time_s
-        for panel in self.query(Panel):
+        for panel in self.panels:
             panel.point(time_s)
 
 
@@ -208,7 +217,7 @@ class Board(Reading):
         for table in self.query("#beside"):
             table.display = view.page.beside is not None
         self._make_room(view)
-        for panel in self.query(Panel):
+        for panel in self.panels:
             panel.receive(view)
 
     def _make_room(self, view: View) -> None:

@@ -84,7 +84,7 @@ class MainScreen(Reading):
     @property
     def known(self) -> list[str]:
         """The parts of the body that have something to show, findings first; before the first view the first four."""
-        charts = [panel for panel in self.query(Panel) if isinstance(panel, ChartPanel | MapPanel)]
+        charts = [panel for panel in self.panels if isinstance(panel, ChartPanel | MapPanel)]
         if self.view is None or not self.view.trends:
             return ["findings", *(str(panel.id) for panel in charts[:_FEW])]
         parts = ["parts"] if _told(self.view) else []
@@ -112,10 +112,10 @@ class MainScreen(Reading):
         self.query_one(AccountingPanel).display = accounted
         most = _MANY if self.has_class("-roomy") else _FEW
         shown = {solo} if solo else {"findings", *[name for name in known if name not in ("findings", "parts")][:most]}
-        for panel in self.query(Panel):
+        for panel in self.panels:
             if panel.slot != "top":
                 panel.display = panel.id in shown
-        drawn = [panel for panel in self.query(Panel) if panel.slot == "chart" and panel.display]
+        drawn = [panel for panel in self.panels if panel.slot == "chart" and panel.display]
         for panel in drawn:
             alone = panel is drawn[-1] and len(drawn) % 2 == 1 and not solo
             panel.styles.column_span = 2 if alone else 1
@@ -144,7 +144,7 @@ class MainScreen(Reading):
         if self._placed == _NOWHERE:
             return
         self.place(self.app.size.width, self.app.size.height)
-        for panel in self.query(Panel):
+        for panel in self.panels:
             panel.receive(view)
         if self._filled is not None:
             filled, self._filled = self._filled, None

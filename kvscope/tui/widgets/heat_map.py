@@ -29,8 +29,10 @@ class HeatMap(Canvas):
 
     def show(self, cells: Cells | None, window: tuple[float, float], spans: tuple[Span, ...]) -> None:
         """Draw ``cells``, repainting what differs."""
+        same = cells is self.cells and window == self.window and spans == self.spans and self._fits(*self.size)
         self.cells, self.window, self.spans = cells, window, spans
-        self.redraw()
+        if not same:
+            self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
         """Scale, cells and time axis; a sentence instead where layers are unknown."""

@@ -51,6 +51,8 @@ class LineChart(Canvas):
 
     def show(self, picture: Picture) -> None:
         """Draw ``picture``, repainting what differs from the last one."""
+        if picture == self.picture and self._fits(*self.size):
+            return
         self.picture = picture
         self.redraw()
 
@@ -182,8 +184,6 @@ class _Plot:
         self.height = (bottom - top) * 4
         self.masks: dict[tuple[int, int], int] = {}
         self._drawn_by: dict[tuple[int, int], int] = {}
-        self._number = 0
-        self._dotted = False
 
     def _dot(self, value: float) -> int:
         return round(min(max(value / self.high, 0.0), 1.0) * (self.height - 1))
@@ -226,32 +226,34 @@ class _Plot:
 
     def line(self, points: tuple[tuple[float, float], ...], bin_s: float, style: Style, number: int = 0) -> None:
         """Join neighbouring points; a hole in the data stays a hole. ``number``: which curve, 0 for a ghost."""
+        cells: dict[tuple[int, int], int] = {}
         last = None
-        self._number, self._dotted = number, _dotted(number - 1)
         for time_s, value in points:
             x, y = self.axis.dot(time_s), self._dot(value)
-            if last is not None and time_s - last[2] <= 2.6 * bin_s:
-                self._join(last[0], last[1], x, y, style)
-            else:
-                self._set(x, y, style)
+            joined = last is not None and time_s - last[2] <= 2.6 * bin_s
+            x0, y0 = (last[0], last[1]) if joined and last is not None else (x, y)
+            steps = max(abs(x - x0), abs(y - y0), 1)
+            for step in range(1 if joined else steps, steps + 1):
+                at_x, at_y = x0 + round((x - x0) * step / steps), y0 + round((y - y0) * step / steps)
+                cell = (at_x // 2, at_y // 4)
+                cells[cell] = cells.get(cell, 0) | _DOTS[at_x % 2][3 - at_y % 4]
             last = (x, y, time_s)
+        self._ink(cells, style, number)
 
-    def _join(self, x0: int, y0: int, x1: int, y1: int, style: Style) -> None:
-        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
-        for step in range(steps + 1):
-            self._set(x0 + round((x1 - x0) * step / steps), y0 + round((y1 - y0) * step / steps), style)
-
-    def _set(self, x: int, y: int, style: Style) -> None:
-        if not 0 <= x < self.axis.width * 2 or (self._dotted and x % 4 > 1):
-            return
-        column, row = self.axis.left + x // 2, self.bottom - 1 - y // 4
-        mask = self.masks.get((column, row), 0) | _DOTS[x % 2][3 - y % 4]
-        self.masks[(column, row)] = mask
-        if column % 2 and self._drawn_by.get((column, row), 0) not in (0, self._number):
-            style = self.rows[row].styles[column]  # two curves in one place take turns: neither hides the other
-        else:
-            self._drawn_by[(column, row)] = self._number
-        self.rows[row].put(column, chr(0x2800 + mask), style)
+    def _ink(self, cells: dict[tuple[int, int], int], style: Style, number: int) -> None:
+        """Write one curve's cells, each once, over what other curves wrote there."""
+        dotted = _dotted(number - 1)
+        for (x, y), mask in cells.items():
+            if not 0 <= x < self.axis.width or (dotted and x % 2):
+                continue
+            place = column, row = self.axis.left + x, self.bottom - 1 - y
+            self.masks[place] = mask = mask | self.masks.get(place, 0)
+            line = self.rows[row]
+            if not (column % 2 and self._drawn_by.get(place, number) not in (0, number)):
+                # Two curves in one place take turns by column: neither hides the other.
+                self._drawn_by[place] = number
+                line.styles[column] = style
+            line.chars[column] = chr(0x2800 + mask)
 
 
 def _length(groups: list[list[_Words]]) -> int:
