@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
+from typing import TYPE_CHECKING
 
-from kvscope.checks import Check
 from kvscope.finding import Coverage, Evidence, Finding, Light, Near, Step, Waiting
 from kvscope.judge import MARK_ONE
-from kvscope.playbook_schema import Playbook
 from kvscope.signals.remedies import NOBODY
+
+if TYPE_CHECKING:
+    from kvscope.checks import Check
+    from kvscope.playbook_schema import Playbook
 
 NEAR = 0.25
 """A rule whose one failing check lies within this part of its bound is told as near. It decides nothing."""

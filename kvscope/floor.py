@@ -12,11 +12,14 @@ itself: KV is a span, from each resident token once to each request its own. The
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvscope.bound import Floor, Load
 from kvscope.devices import Device
-from kvscope.plan import Geometry
-from kvscope.plan.forms import KvForms
+
+if TYPE_CHECKING:
+    from kvscope.plan import Geometry
+    from kvscope.plan.forms import KvForms
 
 __all__ = ["ALONE", "Floor", "Load", "Spread", "step_floor"]
 

@@ -49,7 +49,16 @@ def headroom(account: Account, read: dict[str, float]) -> tuple[Room, ...]:
     if running is not None and (cap or held.get("cap", 0.0) >= 0.005):
         factor = max(cap / running, 1.0) if cap and running > 0.05 else None
         most = f"{cap:.0f}" if cap else "not told"
-        rows.append(Room("cap", "running cap", f"{running:.3g} run", most, factor, held.get("cap")))
+        rows.append(
+            Room(
+                "cap",
+                "running cap",
+                f"{running:.3g} run" if running < 1000 else f"{running:.0f} run",
+                most,
+                factor,
+                held.get("cap"),
+            )
+        )
     rows += _pool(account, read, held)
     if held.get("token_budget", 0.0) >= 0.005 or "budget_used_share" in read:
         share = read.get("budget_used_share")

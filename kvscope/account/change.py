@@ -22,7 +22,6 @@ from kvscope.account.account import known_facts
 from kvscope.account.facts import NO_FACTS, Facts
 from kvscope.errors import UsageError
 from kvscope.floor import Floor
-from kvscope.plan import forms
 from kvscope.signals.floor import TokenLevel, token_level
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.limits import busy_shares
@@ -226,6 +225,8 @@ def _settings(before: Intervals, after: Intervals, metric: str) -> float | None:
 
 
 def _bits(name: str) -> float:
+    from kvscope.plan import forms
+
     try:
         pair = forms.KvForms.named("bf16" if name == "auto" else name)
     except UsageError:

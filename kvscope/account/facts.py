@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kvscope.bound import Floor, Load
 from kvscope.devices import Device
 from kvscope.errors import UsageError
 from kvscope.floor import Spread, step_floor
-from kvscope.plan import Geometry
+
+if TYPE_CHECKING:
+    from kvscope.plan import Geometry
 
 
 @dataclass(frozen=True, slots=True)

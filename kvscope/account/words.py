@@ -116,15 +116,19 @@ def _running(account: Account) -> str:
     running, waiting = account.vitals.get("running_requests"), account.vitals.get("waiting_requests")
     if running is None:
         return ""
-    text = f"{running:.3g} run"
-    return text if waiting is None else f"{text}, {'none waits' if waiting < 0.05 else f'{waiting:.3g} wait'}"
+    text = f"{_count(running)} run"
+    return text if waiting is None else f"{text}, {'none waits' if waiting < 0.05 else f'{_count(waiting)} wait'}"
 
 
 def _pool(account: Account) -> str:
     usage, holds = account.vitals.get("kv_usage_ratio"), account.headroom.get("pool_fits_requests")
     if usage is None:
         return ""
-    return f"{percent(usage)} of the pool is used" + (f" (it would hold {holds:.3g})" if holds else "")
+    return f"{percent(usage)} of the pool is used" + (f" (it would hold {_count(holds)})" if holds else "")
+
+
+def _count(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 _VERDICTS = {

@@ -104,6 +104,6 @@ def read(options: argparse.Namespace, settings: Settings) -> tuple[Diagnosis, St
         refuse_incomparable(found, options.baseline, options.target)
     found = replace(complete(found, store, slo), down=read.silent)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
-    for notice in notices:
+    for notice in () if settings.format == "text" else notices:  # the text says them itself
         print(f"kvscope: {notice}", file=sys.stderr)
     return found, store
