@@ -28,7 +28,7 @@ def coverage(rules: Sequence[Playbook], findings: Iterable[Finding]) -> Coverage
     judged, near, waiting = 0, [], []
     for rule, finding in zip(rules, findings, strict=True):
         if finding.verdict == "needs_data":
-            waiting.append(Waiting(finding.id, _needs(finding)))
+            waiting.append(waits(finding))
             continue
         judged += 1
         if finding.verdict == "silent" and (found := _near(rule, finding)) is not None:
@@ -81,10 +81,10 @@ def _candidates(left: Mapping[str, tuple[tuple[str, ...], ...]]) -> Iterator[Ste
         yield Step(ways, tuple(sorted(rules.union(*alone))))
 
 
-def _needs(finding: Finding) -> tuple[tuple[str, ...], ...]:
-    """What a rule lacks, once each: of every lack the ways to supply it, one of which is enough."""
+def waits(finding: Finding) -> Waiting:
+    """What a rule lacks that needs data, once each: of every lack the ways to supply it, one of which is enough."""
     unknown = [one for one in finding.evidence if one.answer == "unknown" and one.role in ("symptom", "cause")]
-    return tuple(dict.fromkeys(_ways(one) for one in unknown)) or ((MARK_ONE,),)
+    return Waiting(finding.id, tuple(dict.fromkeys(_ways(one) for one in unknown)) or ((MARK_ONE,),))
 
 
 def _ways(evidence: Evidence) -> tuple[str, ...]:

@@ -34,15 +34,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the result; exit 0 when it was measured, whatever it says, and 1 when a check among the benches failed."""
+    """Print the result; exit 0 when it was measured, 1 when a check among the benches failed, 4 when it cannot tell."""
     import importlib
 
-    from kvscope.errors import EXIT_FINDING, EXIT_OK
+    from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK
 
     check_output(options)
     found = importlib.import_module(f"kvscope.bench.{options.bench}").measure(options)
     show(found, options)
-    return EXIT_FINDING if found.failed else EXIT_OK
+    return EXIT_FINDING if found.failed else EXIT_NO_DATA if found.untold else EXIT_OK
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

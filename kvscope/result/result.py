@@ -86,7 +86,7 @@ class Plot:
 class Result:
     """``says`` are the sentences a person reads first; ``warns`` those that ask for something to be done.
 
-    ``failed`` says that what was checked did not hold: the command then ends in 1.
+    ``failed`` says that what was checked did not hold: the command then ends in 1. ``untold``: it cannot be told; 4.
     """
 
     bench: str
@@ -100,6 +100,7 @@ class Result:
     warns: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     failed: bool = False
+    untold: bool = False
 
 
 def as_json(result: Result) -> str:

@@ -120,7 +120,10 @@ def watched(port: int, query: str) -> tuple[int, float, float]:
     """Replicas seen, queries a minute while they were watched for WATCH_S, and the longest poll in seconds."""
     longest = 0.0
     with closing(open_target(f"prom+http://127.0.0.1:{port}?{query}last=30s")) as source:
-        source.poll()
+        # What is held already comes first, and how large a fleet it is.
+        for _ in range(2):
+            source.poll()
+            time.sleep(SCRAPE_S)
         before, began = calls(port), time.monotonic()
         while time.monotonic() - began < WATCH_S:
             asked = time.monotonic()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvscope.coverage import LONGER, TRACE, coverage, lights
+from kvscope.coverage import LONGER, TRACE, coverage, lights, waits
 from kvscope.errors import UsageError
 from kvscope.finding import Coverage, Diagnosis, Evidence, Finding, SegmentSummary
 from kvscope.playbook import load_all
@@ -79,7 +79,7 @@ def test_what_could_not_be_judged_is_one_line_with_what_helps_most() -> None:
     needs = [Evidence("a", "s", ">= 1", "unknown", missing="no source", remedy=f"x; {TRACE} (how)", role="symptom")]
     waiting = [replace(SILENT, id=name, verdict="needs_data", evidence=tuple(needs)) for name in "ab"]
     unsure = replace(SILENT, id="c", verdict="needs_data", evidence=(Evidence("c", "s", "", "unknown", 1.0),))
-    found = lights([*waiting, unsure])
+    found = lights([waits(one) for one in (*waiting, unsure)])
     assert [(light.way, light.rules) for light in found] == [(TRACE, ("a", "b")), ("x", ("a", "b")), (LONGER, ("c",))]
     told = unjudged(seen(Coverage(77, 74, lights=found)))
     assert "3 of 77" in told

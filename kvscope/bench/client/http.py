@@ -79,15 +79,24 @@ async def events(
 
 async def get(address: Address, path: str, headers: Mapping[str, str]) -> bytes:
     """Return the body of a GET; Refused unless it is 200."""
+    return await _whole("GET", address, path, b"", headers)
+
+
+async def post(address: Address, path: str, body: Mapping[str, object], headers: Mapping[str, str]) -> bytes:
+    """Post ``body`` as JSON and return the whole answer; Refused unless it is 200."""
+    return await _whole("POST", address, path, json.dumps(body).encode(), headers)
+
+
+async def _whole(method: str, address: Address, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
     reader, writer = await _open(address)
     try:
-        writer.write(_request("GET", address, path, b"", headers))
+        writer.write(_request(method, address, path, body, headers))
         await writer.drain()
         status, length = await _head(reader)
-        body = await _rest(reader, length)
+        found = await _rest(reader, length)
         if status != 200:
-            raise Refused(status, _said(body))
-        return body
+            raise Refused(status, _said(found))
+        return found
     finally:
         writer.close()
 
