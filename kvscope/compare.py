@@ -130,6 +130,36 @@ def measured_load(tag: str, pair: Pair) -> tuple[Rival, ...] | None:
     return None
 
 
+MACHINE = (
+    ("host_throttled_share", 0.2, "the host is stopped by its processor quota", "host-throttled"),
+    ("host_starved_share", 0.1, "the host is starved of memory or of processor time", "host-starved"),
+    ("device_throttled_share", 0.2, "the device's clocks are held down", "device-throttled"),
+)
+"""What a machine does to any figure: the signal, from where on it matters, how it is said, and which rule looks."""
+_MORE = 0.05
+"""Between two segments, a share that grew by no more explains no difference between them."""
+
+
+def machine(rule: str, pair: Pair) -> tuple[Rival, ...]:
+    """Return what the machine was doing meanwhile, as rivals of any rule but its own; what nobody measured is none.
+
+    Of two segments the one now must have it worse: what held in both explains no change.
+    """
+    found = []
+    for signal, least, says, look in MACHINE:
+        now, before = pair.now(signal), pair.before(signal) if pair.baseline is not None else None
+        if rule == look or not isinstance(now, Reading) or now.value < least:
+            continue
+        if isinstance(before, Reading) and now.value - before.value < _MORE:
+            continue
+        was = before.value if isinstance(before, Reading) else None
+        evidence = Evidence(
+            look, signal, f"<= {least:.0%}", "no", now.value, unit=now.unit, baseline=was, source=now.source
+        )
+        found.append(Rival(look.replace("-", " "), says, "open", evidence, look))
+    return tuple(found)
+
+
 def _differs(tag: str, before: str, now: str) -> bool:
     """Whether two tags contradict: a version that a page's names tell is a bracket, and agrees with what lies in it."""
     if tag == "version" and any(mark in text for text in (before, now) for mark in ("+", "-", "up to")):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kvscope import signals
 from kvscope.account import NO_FACTS, Facts, account, change
 from kvscope.checks import Check
-from kvscope.compare import NOTHING_SAID, Comparable, Said, choose, comparable
+from kvscope.compare import NOTHING_SAID, Comparable, Said, choose, comparable, machine
 from kvscope.coverage import coverage
 from kvscope.errors import NotEnoughData
 from kvscope.finding import (
@@ -112,7 +112,7 @@ def _judge(
         return finding, ""
     if fit.problem or seen == "unknown":
         return replace(finding, verdict="needs_data", notes=_why(fit, symptom)), ""
-    finding = replace(finding, rivals=(*_rivals(rule, pair), *fit.rivals))
+    finding = replace(finding, rivals=(*_rivals(rule, pair), *fit.rivals, *machine(rule.id, pair)))
     verdict = _verdict(_holds(causes, alternatives), finding.rivals)
     if verdict == "likely" and description.kind in STATED:
         verdict, finding = "possible", replace(finding, notes=" ".join((finding.notes, ON_WORD)).strip())

@@ -96,6 +96,10 @@ def _tokens(reader: _Reader) -> Vital | None:
         parts.append((f"a request: {shape[0]:.0f} in, {shape[1]:.0f} out", ""))
     if (accepted := reader.value("spec_accepted_share")) is not None:
         parts.append((f"drafts right {_percent(accepted)}", ""))
+    if joules := reader.value("joules_per_mtoken"):
+        parts.append((f"{quantity(joules, 'J')} a million", ""))
+    if money := reader.value("money_per_mtoken"):
+        parts.append((f"{money:.3g} (price) a million", ""))
     return reader.line("tokens", "tokens", parts)
 
 

@@ -34,6 +34,26 @@ def add_told(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="the model's config.json: what it keeps and reads")
     parser.add_argument("--gpu", metavar="NAME", help="the device, such as H200: its memory and peaks")
+    add_price(parser)
+
+
+def add_price(parser: argparse.ArgumentParser) -> None:
+    """--price."""
+    parser.add_argument(
+        "--price", type=float, metavar="P", help="what an hour of the machine costs: then a million tokens have a price"
+    )
+
+
+def price_of(options: argparse.Namespace) -> float | None:
+    """Return the price of an hour; UsageError where it is none."""
+    import math
+
+    from kvscope.errors import UsageError
+
+    price: float | None = getattr(options, "price", None)
+    if price is not None and not 0 < price < math.inf:
+        raise UsageError(f"--price {price:g}: expected more than 0, the cost of an hour")
+    return price
 
 
 def add_said(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +112,9 @@ def with_told(target: Source, options: argparse.Namespace) -> Source:
         from kvscope.devices import find
 
         settings.say("config.device_memory_bytes", float(find(options.gpu).memory_bytes), "person", options.gpu)
+    price = price_of(options)
+    if price is not None:
+        settings.say("config.price_per_hour", price, "person", f"{price:g}")
     of_person(settings, options.told)
     logs = []
     for path in options.beside:

@@ -23,7 +23,7 @@ EXAMPLES = ("kvscope compare before.db after.db",)
 def configure(parser: argparse.ArgumentParser) -> None:
     """Both sides, and how much difference counts."""
     from kvscope.commands._options import TARGET_HELP, add_timing
-    from kvscope.commands._told import add_said
+    from kvscope.commands._told import add_price, add_said
 
     parser.add_argument("a", metavar="A", help=f"before: {TARGET_HELP}, or a benchmark's JSON result")
     parser.add_argument("b", metavar="B", help="after: the same")
@@ -40,13 +40,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="exit 1 where this is so, 4 where it cannot be told: 'tpot_p50 > +5%%', 'prefix_hit_rate < -2pp'",
     )
     add_said(parser)
+    add_price(parser)
     add_timing(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; exit 0 whatever it says, unless a gate was given."""
     from kvscope.commands._options import settings_of
-    from kvscope.commands._told import said_of
+    from kvscope.commands._told import price_of, said_of
     from kvscope.errors import NotEnoughData, UsageError, nearest
     from kvscope.result import comparison
     from kvscope.result.comparison import compare
@@ -65,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
         names = [part.strip() for part in options.segments.split(",")]
         if len(names) != 2:
             raise UsageError(f"--segments {options.segments!r}: expected A,B")
-    a, b = (_side(target, name, settings) for target, name in zip((options.a, options.b), names, strict=True))
+    price = price_of(options)
+    a, b = (_side(target, name, settings, price) for target, name in zip((options.a, options.b), names, strict=True))
     said = said_of(options)
     a, b = (with_said(one, said.same, said.changed, index) for index, one in enumerate((a, b)))
     found = compare(a, b, options.within / 100)
@@ -89,7 +91,7 @@ def _judged(passages: list[Passage]) -> int:
     return EXIT_FINDING if "fail" in outcomes else EXIT_NO_DATA if "cannot tell" in outcomes else EXIT_OK
 
 
-def _side(target: str, segment: str | None, settings: Settings) -> Side:
+def _side(target: str, segment: str | None, settings: Settings, price: float | None = None) -> Side:
     import sys
     from contextlib import closing
     from dataclasses import replace
@@ -102,6 +104,7 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
     from kvscope.sources.find import kind_of_file
     from kvscope.store import Store
     from kvscope.watch import collect, fill
+    from probes.sample import Sample
 
     if side.is_result(target):
         return side.of_result(Path(target))
@@ -114,6 +117,8 @@ def _side(target: str, segment: str | None, settings: Settings) -> Side:
         for notice in read.notices:
             print(f"kvscope: {notice}", file=sys.stderr)
         about = source.describe()
+        if price is not None and store.span is not None:
+            store.add([Sample("config.price_per_hour", price, store.span[0], ())])
         tags = {"engine": about.engine, "version": about.version, **about.tags}
     found = side.of_store(store, target, {key: value for key, value in tags.items() if value}, segment)
     limits = account(store, store.segment(found.segment))

@@ -5,10 +5,24 @@ Decode keeps multiprocessors busy waiting for memory: busy ones are no sign of c
 
 from __future__ import annotations
 
-from kvscope.signals.algebra import Chosen, Expr, gauge, increase, mean_of, setting
+import math
+from collections.abc import Callable
+
+from kvscope.signals.algebra import (
+    Chosen,
+    Expr,
+    FirstOf,
+    gauge,
+    increase,
+    mean_of,
+    rate,
+    ratio,
+    setting,
+    share,
+)
 from kvscope.signals.evaluate import evaluate
 from kvscope.signals.reading import Missing, Reading
-from kvscope.signals.registry import DOWN, NEITHER, UP, declare
+from kvscope.signals.registry import DOWN, NEITHER, UP, declare, procedure
 from kvscope.signals.samples import Samples
 from probes.catalog import CATALOG
 
@@ -35,6 +49,192 @@ declare(
     NEITHER,
     "CPU cores the engine's process keeps busy.",
     unit="cores",
+)
+
+_QUIET = "exact: no quota is set"
+_QUOTA = ("host.quota_hits", "host.quota_periods")
+
+
+@procedure(
+    "host_throttled_share",
+    unit="ratio",
+    reads=_QUOTA,
+    better=DOWN,
+    help="Share of the periods in which the engine's control group used its processor quota up and was stopped.",
+    drawn=share("host.quota_hits", of="host.quota_periods"),
+)
+def host_throttled_share(window: Samples) -> Reading | Missing:
+    periods = window.increase_of("host.quota_periods")
+    if isinstance(periods, Missing):
+        return periods
+    if not periods:
+        return Reading(0.0, 0.0, "ratio", _QUIET)
+    return evaluate(share("host.quota_hits", of="host.quota_periods"), window)
+
+
+@procedure(
+    "host_stopped_share",
+    unit="ratio",
+    reads=("host.quota_time", "host.quota", "host.cores"),
+    better=DOWN,
+    help="The most that the processor quota can have stopped of the engine's time.",
+)
+def host_stopped_share(window: Samples) -> Reading | Missing:
+    stopped = per_second(window, "host.quota_time")
+    quota, cores = window.setting("host.quota"), window.setting("host.cores")
+    if isinstance(stopped, Missing):
+        return stopped
+    if isinstance(quota, Missing):
+        return quota
+    if isinstance(cores, Missing):
+        return cores
+    # Time is added up over the cores that were stopped: no fewer than the quota fills, and each ran its share of it.
+    least = max(1.0, math.ceil(quota))
+    share_of_time = min(stopped.value / least, 1 - min(1.0, quota / max(1.0, cores)))
+    return Reading(share_of_time, 0.0, "ratio", "measured: time stopped, counted by the kernel")
+
+
+declare("host_quota_cores", gauge("host.quota"), UP, "Processor time the engine's control group may use.", unit="cores")
+declare("host_steal_share", gauge("host.steal"), DOWN, "Share of the cores' time that went to other virtual machines.")
+declare(
+    "numa_remote_share",
+    share("host.numa_remote", of="host.numa_pages"),
+    DOWN,
+    "Share of memory pages taken from another node than the one that asked.",
+)
+declare(
+    "cpu_clock_share",
+    gauge("host.cpu_clock") / gauge("host.cpu_clock_max"),
+    UP,
+    "Clock of the cores / their highest.",
+    unit="ratio",
+)
+
+
+def _waited(resource: str) -> Callable[[Samples], Reading | Missing]:
+    def formula(window: Samples) -> Reading | Missing:
+        return per_second(window, "host.pressure", resource=resource)
+
+    return formula
+
+
+def per_second(window: Samples, metric: str, **labels: str) -> Reading | Missing:
+    """Return a counter's growth a second, of the series with these labels; exact."""
+    flow = window.counter(metric, **labels)
+    if isinstance(flow, Missing):
+        return flow
+    passed = min(flow.end_s, window.segment.end_s) - max(flow.start_s, window.segment.start_s)
+    if passed <= 0:
+        return Missing(f"{metric}: too short a stretch", "watch for longer")
+    return Reading(window.whole(flow) / passed, 0.0, "ratio", "measured: counted by the kernel")
+
+
+for _resource in ("memory", "cpu", "io"):
+    procedure(
+        f"{_resource}_pressure_share",
+        unit="ratio",
+        reads=("host.pressure",),
+        better=DOWN,
+        help=f"Share of the time in which some task waited for {'the processor' if _resource == 'cpu' else _resource}.",
+    )(_waited(_resource))
+
+
+@procedure(
+    "host_starved_share",
+    unit="ratio",
+    reads=("host.steal", "host.pressure"),
+    better=DOWN,
+    help="The larger of the time other virtual machines took and the time in which some task waited for memory.",
+)
+def host_starved_share(window: Samples) -> Reading | Missing:
+    both = [evaluate(gauge("host.steal"), window), per_second(window, "host.pressure", resource="memory")]
+    told = [one for one in both if isinstance(one, Reading)]
+    return max(told, key=lambda one: one.value) if told else both[0]
+
+
+@procedure(
+    "device_throttled_share",
+    unit="ratio",
+    reads=("gpu.throttled", "gpu.throttle_time"),
+    better=DOWN,
+    help="Share of the time in which power, heat or the hardware held a device's clocks down, of the worst device.",
+)
+def device_throttled_share(window: Samples) -> Reading | Missing:
+    shares = [_held_down(window, dict(labels)) for labels in window.keys("gpu.throttled")]
+    shares += [
+        one.value
+        for labels in window.keys("gpu.throttle_time")
+        if isinstance(one := per_second(window, "gpu.throttle_time", **dict(labels)), Reading)
+    ]
+    if not shares:
+        return window.absent("gpu.throttled")
+    return Reading(min(1.0, max(shares)), 0.0, "ratio", "measured: the driver's reasons")
+
+
+def _held_down(window: Samples, labels: dict[str, str]) -> float:
+    """Return the mean of one device's and one reason's flag; a clock that a person set is not held down."""
+    values = [value for _, part in window.slices("gpu.throttled", False, **labels).values() for value in part]
+    return sum(values) / len(values) if values and labels.get("reason") != "setting" else 0.0
+
+
+def _of_the_worst(metric: str, unit: str) -> Callable[[Samples], Reading | Missing]:
+    def formula(window: Samples) -> Reading | Missing:
+        means = [sum(values) / len(values) for _, values in window.slices(metric).values()]
+        return Reading(max(means), 0.0, unit, "measured") if means else window.absent(metric)
+
+    return formula
+
+
+procedure(
+    "device_temperature", unit="C", reads=("gpu.temperature",), better=DOWN, help="Temperature of the hottest device."
+)(_of_the_worst("gpu.temperature", "C"))
+procedure(
+    "device_xid",
+    unit="code",
+    reads=("gpu.xid",),
+    better=DOWN,
+    help="The last error that the driver reported of a device (XID); 0: none.",
+)(_of_the_worst("gpu.xid", "code"))
+declare(
+    "device_clock_share",
+    gauge("gpu.clock") / gauge("gpu.clock_max"),
+    UP,
+    "Clock of the devices / their highest.",
+    unit="ratio",
+)
+declare(
+    "device_power_share",
+    gauge("gpu.power") / gauge("gpu.power_cap"),
+    NEITHER,
+    "Power drawn / power allowed.",
+    unit="ratio",
+)
+declare(
+    "device_memory_errors", increase("gpu.errors"), DOWN, "Memory errors that could not be corrected.", unit="errors"
+)
+declare("link_bytes_per_s", gauge("gpu.link"), NEITHER, "Moved over links between GPUs per second.")
+declare(
+    "joules_per_mtoken",
+    FirstOf(
+        (
+            ratio("gpu.energy", "tokens.generated", "J") * 1e6,
+            gauge("gpu.power") / rate("tokens.generated") * 1e6,
+        ),
+        ("measured: the devices' own counters", "measured: power while the segment lasted"),
+    ),
+    DOWN,
+    "Energy of all devices for a million generated tokens, idle time included.",
+    unit="J",
+    label="joules per million tokens",
+)
+
+declare(
+    "money_per_mtoken",
+    setting("config.price_per_hour") / 3600 / rate("tokens.generated") * 1e6,
+    DOWN,
+    "What a million generated tokens cost, idle time included, at the price of an hour that was told (--price).",
+    unit="money",
+    label="money per million tokens",
 )
 
 CALLS = {

@@ -50,6 +50,7 @@ REMEDIES: dict[str, dict[str, str]] = {
     "prefill.": {"": _TRACE},
     "gpu.": {"": "NVML on the engine's machine (pip install 'kvscope[gpu]'), or a DCGM exporter's address beside it"},
     "host.": {"": "run kvscope on the engine's machine"},
+    "config.price_per_hour": {"": SETTINGS},
     "config.": {"": SETTINGS},
     "kernel.": {"": _TRACE},
     "compile.": {"": _TRACE},

@@ -49,6 +49,7 @@ class HostSource:
         busy = psutil.cpu_percent(interval=None) / 100
         if self._primed:
             samples.append(Sample("host.cpu_util", busy, t))
+            samples.append(Sample("host.cores", float(psutil.cpu_count() or 1), t))
             if hasattr(spent, "steal"):
                 samples.append(Sample("host.steal", spent.steal / 100, t))
         samples += self._clocks(t)
