@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 from kvscope.signals.algebra import gauge
 from kvscope.signals.by_cell import cells
@@ -23,6 +24,9 @@ from probes.sample import Labels
 
 _ALIVE = ("sched.running", "tokens.generated")
 """What makes a replica one: an engine says it, a machine's exporter does not."""
+ONE_TOKEN = 1.5
+"""Tokens a request up to which a replica prefills for others: it gives the first, and sometimes its end."""
+Role = Literal["prefill", "decode"]
 _MOST = 100.0
 """A replica that does nothing at all is not infinitely far from the others."""
 _ALONE = Missing(
@@ -108,6 +112,41 @@ def names(store: Store) -> list[str]:
     return sorted(found)
 
 
+def pools(store: Store, segment: Segment) -> dict[Role, tuple[str, ...]]:
+    """Return the replicas of a disaggregated fleet by what they do; empty where none prefills for others.
+
+    One that gives a token a request prefills; that KV moves between replicas tells it from short answers.
+    """
+    known = store.memo(segment)
+    key = ("pools", segment.name, segment.start_s, segment.end_s)
+    found = known.get(key)
+    if not isinstance(found, dict):
+        found = known[key] = _pools(Samples(store, segment)) if _moves_kv(store) else {}
+    return found
+
+
+def _moves_kv(store: Store) -> bool:
+    return any(metric.startswith("disagg.") for metric in store.metrics())
+
+
+def _pools(samples: Samples) -> dict[Role, tuple[str, ...]]:
+    lengths: dict[str, float] = {}
+    for name in names(samples.store):
+        one = samples.only(Cell(REPLICA, name))
+        tokens, requests = one.increase_of("tokens.generated"), one.increase_of("requests.finished")
+        if not isinstance(tokens, Missing) and not isinstance(requests, Missing) and requests > 0:
+            lengths[name] = tokens / requests
+    prefill = tuple(name for name, length in lengths.items() if length <= ONE_TOKEN)
+    decode = tuple(name for name, length in lengths.items() if length > ONE_TOKEN)
+    return {"prefill": prefill, "decode": decode} if prefill and decode else {}
+
+
+def peers(one: str, store: Store, segment: Segment) -> tuple[str, ...]:
+    """Return the replicas that do the same work as ``one``, itself among them."""
+    found = [pool for pool in pools(store, segment).values() if one in pool]
+    return found[0] if found else tuple(names(store))
+
+
 def each(name: str, store: Store, segment: Segment) -> dict[str, Reading | Missing]:
     """Return replica → the value that the comparison ``name`` compares."""
     return _each(name, Samples(store, segment))
@@ -135,8 +174,13 @@ def worst(name: str, store: Store, segment: Segment) -> tuple[str, Reading] | Mi
     if len(told) < 2:
         return next(value for value in values.values() if isinstance(value, Missing))
     comparison = COMPARISONS[name]
-    found = [(one, _against(comparison, told, one)) for one in told]
-    known = [(one, reading) for one, reading in found if reading is not None]
+    known: list[tuple[str, Reading]] = []
+    for one in told:
+        # A replica that prefills and one that decodes are not to be alike.
+        alike = peers(one, store, segment) if one in names(store) else tuple(told)
+        same = {other: value for other, value in told.items() if other in alike}
+        if len(same) > 1 and (reading := _against(comparison, same, one)) is not None:
+            known.append((one, reading))
     if not known:
         return Missing(f"the others' {comparison.says} is 0", "send every replica some work")
     return (min if comparison.falling else max)(known, key=lambda pair: pair[1].value)

@@ -104,24 +104,31 @@ def prefix_cut_tokens(samples: Samples) -> Reading | Missing:
     better=DOWN,
 )
 def idle_replicas_beside_queues(samples: Samples) -> Reading | Missing:
-    from kvscope.signals.replicas import names
+    from kvscope.signals.replicas import names, pools
 
     fleet = names(samples.store)
     if len(fleet) < 2:
         workers = cells_of(samples, ROUTED, "worker")
         if len(workers) < 2:
             return Missing("one engine: there is nothing to compare it with", "watch the fleet: host1:8000,host2:8000")
-        told = [_load_of(samples.only(cell), ROUTED) for cell in workers]
+        told = [[_load_of(samples.only(cell), ROUTED) for cell in workers]]
         says = "a router's word on its workers"
     else:
-        told = [_load_of(samples.only(Cell(REPLICA, one)), ("sched.running", "sched.waiting")) for one in fleet]
+        pair = ("sched.running", "sched.waiting")
+        groups = list(pools(samples.store, samples.segment).values()) or [tuple(fleet)]
+        told = [[_load_of(samples.only(Cell(REPLICA, one)), pair) for one in group] for group in groups]
         says = "replicas"
-    known = [pair for pair in told if pair is not None]
-    if len(known) < 2:
+    known = [[pair for pair in group if pair is not None] for group in told]
+    count = sum(map(len, known))
+    if count < 2:
         return Missing("fewer than two replicas tell what runs and waits", WATCH_LONGER)
-    idle = sum(running < _IDLE and waiting < _IDLE for running, waiting in known)
-    queued = any(waiting >= 1 for _, waiting in known)
-    return Reading(float(idle if queued else 0), 0.0, "replicas", f"measured: of {len(known)} {says}", 1, len(known))
+    # A decode replica cannot take what waits to be prefilled.
+    idle = sum(
+        sum(running < _IDLE and waiting < _IDLE for running, waiting in group)
+        for group in known
+        if any(waiting >= 1 for _, waiting in group)
+    )
+    return Reading(float(idle), 0.0, "replicas", f"measured: of {count} {says}", 1, count)
 
 
 def _load_of(samples: Samples, metrics: tuple[str, str]) -> tuple[float, float] | None:
