@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -32,18 +33,12 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ring_of(directory: Path, pid: int, ticks: int, **header: object) -> Path:
-    """A recorder that says it was written by another process."""
-    writer = RingWriter({"engine": "e", **header}, ["t", "sched.running"], ["t"], directory=directory)
+    """A recorder that another process wrote, as far as its name and its header say."""
+    with patch("probes.ring.os.getpid", return_value=pid), patch("probes.ring.process_start_ticks", return_value=ticks):
+        writer = RingWriter({"engine": "e", **header}, ["t", "sched.running"], ["t"], directory=directory)
     writer.write_step([1.0, 2.0])
     writer.close()
-    path = directory / f"engine-{pid}-{ticks}.ring"
-    data = writer.path.read_bytes()
-    old = json.dumps({"pid": os.getpid(), "start_ticks": find.process_start_ticks(os.getpid())}).encode()
-    new = json.dumps({"pid": pid, "start_ticks": ticks}).encode()
-    assert old in data
-    path.write_bytes(data.replace(old, new.ljust(len(old)) if len(new) <= len(old) else new, 1))
-    writer.path.unlink()
-    return path
+    return writer.path
 
 
 @pytest.mark.parametrize(
