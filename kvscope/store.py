@@ -23,6 +23,11 @@ DEFAULT_BYTES = 96 << 20
 what a label set weighs beside its samples is counted too, so that labels invented anew are bounded as well."""
 ENDED_S = 60.0
 """A series that got nothing for so long, while others did, goes first when room is needed."""
+LIVE_CAPACITY = 1024
+"""Samples of a series that a running target is polled for: eight minutes of a second each whole, and what came before
+evenly. What a dashboard weighs then stops growing within a quarter of an hour, however long it stays open."""
+FORGOTTEN_S, ENDED_KEPT = 600.0, 32
+"""A series of a running target that ended so long ago is forgotten, the newest so many of each metric aside."""
 MOST_MARKS = 200
 """Segments beyond these are merged into the first: every one of them is summed up in a report."""
 _SERIES_BYTES = 600
@@ -67,15 +72,34 @@ class _Series:
     def __len__(self) -> int:
         return len(self.times)
 
-    def thin_older_half(self) -> int:
-        """Drop every second sample of the older half: an old baseline loses resolution, never its existence.
+    def thin_older_half(self, memo: dict[bytes, list[int]]) -> int:
+        """Drop about half of the older half, the nearest to their neighbours: history keeps an even resolution.
 
-        Returns how many went.
+        An old baseline so loses detail as the whole gets longer, never its existence. ``memo``: which places stay, for
+        the series of a page, whose times are the same. Returns how many went.
         """
-        before, half = len(self.times), len(self.times) // 2
-        self.times = self.times[:half:2] + self.times[half:]
-        self.values = self.values[:half:2] + self.values[half:]
-        return before - len(self.times)
+        half = len(self.times) // 2
+        older = self.times[:half]
+        key = older.tobytes()
+        if key not in memo:
+            memo.clear()
+            memo[key] = _spaced(older)
+        kept = memo[key]
+        self.times = array("d", [older[at] for at in kept]) + self.times[half:]
+        self.values = array("d", [self.values[at] for at in kept]) + self.values[half:]
+        return half - len(kept)
+
+
+def _spaced(times: array[float]) -> list[int]:
+    """Return the places of the first of ``times`` and of those that lie apart; about half, and one less than all."""
+    # Three quarters of twice the mean step: uneven times lose no more than every second one, as even ones do.
+    apart = 1.5 * (times[-1] - times[0]) / max(1, len(times) - 1)
+    kept, last = [0], times[0]
+    for at, t in enumerate(times):
+        if t - last >= apart and at:
+            kept.append(at)
+            last = t
+    return kept if len(kept) < len(times) else kept[::2]
 
 
 def sensible(metric: str, labels: Labels) -> bool:
@@ -103,8 +127,15 @@ class Store:
     facts: Physics | None = None
     """What is known of model and device and no sample says."""
 
-    def __init__(self, capacity_per_series: int = DEFAULT_CAPACITY, most_bytes: int = DEFAULT_BYTES) -> None:
-        self._capacity = max(4, capacity_per_series)
+    def __init__(
+        self,
+        capacity_per_series: int = DEFAULT_CAPACITY,
+        most_bytes: int = DEFAULT_BYTES,
+        forgotten_s: float = math.inf,
+    ) -> None:
+        self._capacity, self._forgotten_s = max(4, capacity_per_series), forgotten_s
+        self._forget_at, self._forgot = -math.inf, 0
+        self._kept_places: dict[bytes, list[int]] = {}
         self._most_bytes, self._bytes = most_bytes, 0
         self._dropped = self._refused = self._thinned = 0
         self._full_until = -math.inf
@@ -116,6 +147,11 @@ class Store:
         self._last = -math.inf
         self._open_memo: dict[object, object] = {}
         self._closed_memo: dict[object, object] = {}
+
+    @classmethod
+    def live(cls) -> Store:
+        """Return a store for a target that is polled for hours: it stops growing after minutes."""
+        return cls(LIVE_CAPACITY, forgotten_s=FORGOTTEN_S)
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Append samples; a value that is not a number, or older than its series' newest, is dropped."""
@@ -142,12 +178,14 @@ class Store:
             times.append(t)
             series.values.append(value)
             if len(times) > capacity:
-                taken -= series.thin_older_half()
+                taken -= series.thin_older_half(self._kept_places)
             if t < self._first:
                 self._first = t
             if t > self._last:
                 self._last = t
         self._bytes += taken * _SAMPLE_BYTES
+        if self._last >= self._forget_at:
+            self._forget()
         if self._bytes > self._most_bytes:
             self._make_room()
         self._open_memo.clear()
@@ -162,6 +200,8 @@ class Store:
         )
         budget = f"to stay within {self._most_bytes >> 20} MiB"
         lost = [f"{count} {what} {budget}" for count, what in told if count]
+        if self._forgot:
+            lost.append(f"{self._forgot} series that ended over {self._forgotten_s / 60:.0f} min ago were dropped")
         if self._senseless:
             lost.append(f"{self._senseless} values were left out: their labels (le, layer, rank) are no numbers")
         if self._unmarked:
@@ -196,18 +236,33 @@ class Store:
                 break
             least = len(longest) // 2
             for series in [s for of in self._series.values() for s in of.values() if len(s) > least]:
-                self._bytes -= series.thin_older_half() * _SAMPLE_BYTES
+                self._bytes -= series.thin_older_half(self._kept_places) * _SAMPLE_BYTES
             self._thinned += 1
         self._open_memo.clear()
         self._closed_memo.clear()
+
+    def _forget(self) -> None:
+        """Drop what ended long ago, but for the last few of each metric: a replica that died is still told of."""
+        self._forget_at = self._last + ENDED_S
+        past = self._last - self._forgotten_s
+        for by_labels in self._series.values():
+            if len(by_labels) <= ENDED_KEPT:
+                continue
+            ended = sorted((s.times[-1], labels) for labels, s in by_labels.items() if s.times and s.times[-1] < past)
+            for _, labels in ended[:-ENDED_KEPT]:
+                self._drop(by_labels, labels)
+                self._forgot += 1
+
+    def _drop(self, by_labels: dict[Labels, _Series], labels: Labels) -> None:
+        gone = by_labels.pop(labels)
+        self._bytes -= gone.base + len(gone) * _SAMPLE_BYTES
 
     def _drop_ended(self) -> None:
         for by_labels in self._series.values():
             ended = [labels for labels, s in by_labels.items() if not s.times or s.times[-1] < self._last - ENDED_S]
             # The last series of a metric stays: what was said once is not unsaid for want of room.
             for labels in ended if len(ended) < len(by_labels) else ended[:-1]:
-                gone = by_labels.pop(labels)
-                self._bytes -= gone.base + len(gone) * _SAMPLE_BYTES
+                self._drop(by_labels, labels)
                 self._dropped += 1
 
     def mark(self, mark: MarkLike) -> None:

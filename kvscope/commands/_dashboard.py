@@ -25,14 +25,18 @@ def show(source: Source, settings: Settings, options: argparse.Namespace) -> int
     from kvscope.account.found import facts_of
     from kvscope.session import Session
     from kvscope.slo import parse
+    from kvscope.store import Store
     from kvscope.watch import Shelf, load_playbooks
 
     playbooks = load_playbooks(settings) if settings.playbooks else Shelf(settings)
+    # Files end, and a flight recorder is bounded by itself: what is polled for hours has no end of its own.
+    polled = source.describe().kind != "ring" and not os.path.exists(options.target)
     draw(
         Session(
             source,
             playbooks,
             controller=_controller(source),
+            store=Store.live() if polled else None,
             slo=parse(settings.slo),
             facts=lambda store: facts_of(options.target, source.describe(), store, options.config, options.gpu),
         ),

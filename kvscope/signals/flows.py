@@ -13,7 +13,7 @@ from statistics import median
 from kvscope.signals import batches as bm
 
 MIN_SAMPLES = 3
-_GAP_FACTOR, _GAP_FLOOR_S = 5.0, 5.0
+_GAP_FACTOR, _GAP_FLOOR_S, _NEAR = 5.0, 5.0, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ def weights(times: Sequence[float]) -> list[float]:
     if len(times) < 2:
         return [1.0] * len(times)
     steps = list(map(sub, times[1:], times))
-    limit = gap_limit(steps)
-    if max(steps) <= limit:
+    gaps = gaps_of(steps)
+    if not gaps:
         return [half / 2 for half in map(add, [steps[0], *steps], [*steps, steps[-1]])]
     usual = median(steps)
-    reach = [step if step <= limit else None for step in steps]
+    reach = [None if at in gaps else step for at, step in enumerate(steps)]
     found = []
     for left, right in zip([None, *reach], [*reach, None], strict=True):
         sides = [side for side in (left, right) if side is not None]
@@ -136,11 +136,18 @@ def weights(times: Sequence[float]) -> list[float]:
     return found
 
 
-def gap_limit(steps: Sequence[float]) -> float:
-    """Return the longest time between two samples that is no gap."""
-    if max(steps, default=0.0) <= _GAP_FLOOR_S:
-        return _GAP_FLOOR_S
-    return max(_GAP_FLOOR_S, _GAP_FACTOR * median(steps))
+def gaps_of(steps: Sequence[float]) -> frozenset[int]:
+    """Return which times between two samples are gaps: long, and many times what is usual just before and after.
+
+    Usual is what is near: a store keeps its past at a lower resolution, and that is none.
+    """
+    found = []
+    for at, step in enumerate(steps):
+        if step > _GAP_FLOOR_S:
+            near = [*steps[max(0, at - _NEAR) : at], *steps[at + 1 : at + 1 + _NEAR]]
+            if near and step > _GAP_FACTOR * median(near):
+                found.append(at)
+    return frozenset(found)
 
 
 def gap_note(times: Sequence[float]) -> str:
@@ -148,5 +155,5 @@ def gap_note(times: Sequence[float]) -> str:
     if len(times) < MIN_SAMPLES:
         return ""
     steps = list(map(sub, times[1:], times))
-    longest = max(steps)
-    return "" if longest <= gap_limit(steps) else f"; a gap of {longest:.0f} s without samples"
+    gaps = gaps_of(steps)
+    return f"; a gap of {max(steps[at] for at in gaps):.0f} s without samples" if gaps else ""

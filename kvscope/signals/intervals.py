@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from math import inf, nextafter
 from operator import sub
-from statistics import median
 
-from kvscope.signals.flows import MIN_SAMPLES, Flow
+from kvscope.signals.flows import MIN_SAMPLES, Flow, gaps_of
 from kvscope.signals.reading import Missing
 from kvscope.signals.remedies import remedy
 from kvscope.signals.samples import WATCH_LONGER, Samples, count_of
@@ -22,8 +21,6 @@ from probes.catalog import metric_of
 MOST = 600
 _CLOCKS = ("sched.running", "batch.steps", "tokens.generated", "time.step", "latency.itl.count")
 """Whose sampling times cut the segment: the first that is there."""
-_GAP_S, _GAP_FACTOR = 5.0, 5.0
-"""A stretch this long, and so many times the usual, was not watched."""
 
 
 class Intervals:
@@ -33,8 +30,8 @@ class Intervals:
         self.window = window
         self.times = times
         lengths = [after - before for before, after in pairwise(times)]
-        usual = median(lengths)
-        self.lengths = [0.0 if dt > _GAP_S and dt > _GAP_FACTOR * usual else dt for dt in lengths]
+        gaps = gaps_of(lengths)
+        self.lengths = [0.0 if at in gaps else dt for at, dt in enumerate(lengths)]
         """Seconds of each stretch; 0 where the engine was not watched."""
         self._gauges: dict[str, list[float] | None] = {}
         self._grown: dict[str, list[float] | None] = {}

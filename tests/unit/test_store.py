@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
+from kvscope.signals.flows import gaps_of
 from kvscope.sources.source import Mark
-from kvscope.store import MOST_MARKS, Segment, Store
+from kvscope.store import ENDED_KEPT, LIVE_CAPACITY, MOST_MARKS, Segment, Store
 from probes.sample import Sample, labels_of
 
 
@@ -164,6 +166,44 @@ def test_long_series_are_thinned_to_the_budget_and_keep_their_ends() -> None:
     assert times[-1] == 2999.0
     assert len(times) < 1500
     assert any("second value" in line for line in store.notices)
+
+
+def test_a_long_past_is_kept_at_an_even_resolution_and_is_no_gap() -> None:
+    store = Store.live()
+    for t in range(6 * 3600):
+        store.add([Sample("sched.running", float(t % 7), float(t)), Sample("tokens.generated", 9.0 * t, float(t))])
+    times = list(store.series("sched.running")[0])
+    assert len(times) <= LIVE_CAPACITY
+    assert list(times[-400:]) == [float(t) for t in range(6 * 3600 - 400, 6 * 3600)]
+    hours = [sum(3600 * h <= t < 3600 * (h + 1) for t in times) for h in range(5)]
+    assert min(hours) > 0.5 * max(hours) > 20
+    assert gaps_of([b - a for a, b in pairwise(times)]) == frozenset()
+
+
+def test_what_was_polled_for_a_quarter_of_an_hour_weighs_what_six_hours_do() -> None:
+    def bytes_after(seconds: int) -> int:
+        store = Store.live()
+        for t in range(0, seconds, 2):
+            born = [Sample("requests.finished", 1.0, float(t), labels_of(reason=f"{t // 20}-{i}")) for i in range(3)]
+            store.add([*born, *(Sample("sched.running", 3.0, float(t), labels_of(replica=str(i))) for i in range(30))])
+        return store._bytes
+
+    assert bytes_after(3 * 3600) <= 1.1 * bytes_after(2400)
+
+
+def test_of_series_that_ended_long_ago_the_newest_are_kept_and_the_rest_is_told() -> None:
+    store = Store.live()
+    for t in range(0, 3600, 5):
+        store.add([Sample("requests.finished", 1.0, float(t), labels_of(reason=str(t))), gauge(float(t))])
+    kept = {int(dict(labels)["reason"]) for labels in store.keys("requests.finished")}
+    assert kept >= set(range(3000, 3600, 5))
+    assert ENDED_KEPT <= len(kept) < 200
+    assert any("ended over 10 min ago" in line for line in store.notices)
+
+
+def test_a_gap_is_told_where_the_past_is_coarse_as_well() -> None:
+    steps = [*[30.0] * 40, 400.0, *[30.0] * 10, *[1.0] * 100, 9.0, *[1.0] * 20]
+    assert gaps_of(steps) == {40, 151}
 
 
 def test_a_store_within_its_budget_has_nothing_to_tell() -> None:
