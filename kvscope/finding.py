@@ -119,8 +119,22 @@ class Finding:
     """Where the cause stands in the order of triage; it decides between findings that are equally strong."""
     persists: bool = False
     """The symptom was there in the earlier segment already: it is not what changed."""
+    replicas: tuple[str, ...] = ()
+    """Of a fleet: those whose own figures show the symptom, where it is not all of them."""
     turns: tuple[tuple[str, str], ...] = ()
     """Settings that the fixes turn, and where to: what two findings must not turn apart."""
+
+    @property
+    def headline(self) -> str:
+        """The title, with the replicas it is about."""
+        if not self.replicas:
+            return self.title
+        more = len(self.replicas) - _NAMED_REPLICAS
+        names = ", ".join(self.replicas[:_NAMED_REPLICAS]) + (f" and {more} more" if more > 0 else "")
+        return f"{self.title} ({'replica' if len(self.replicas) == 1 else 'replicas'} {names})"
+
+
+_NAMED_REPLICAS = 3
 
 
 @dataclass(frozen=True, slots=True)

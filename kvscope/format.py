@@ -91,7 +91,7 @@ def quantity(value: float, unit: str) -> str:
 def with_error(value: float, error: float | None, unit: str) -> str:
     """``value ± error unit`` in one scale; the error alone decides nothing but its own digits."""
     scale = scale_for(value, unit)
-    if error is None:
+    if error is None or not scale.number(error).strip("0."):
         return scale.text(value)
     return f"{scale.number(value)} ± {scale.number(error)} {scale.unit}".rstrip()
 

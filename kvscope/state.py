@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,9 +11,12 @@ from kvscope.account import words
 from kvscope.coverage import LONGER
 from kvscope.finding import NOTICE, Coverage, Diagnosis, Evidence, Finding, Near
 from kvscope.format import quantity
+from kvscope.signals import replicas
+from kvscope.signals.reading import Reading
 from kvscope.slo import Slo
 from kvscope.store import Segment, Store
 from kvscope.vitals import vitals
+from probes.catalog import REPLICA
 
 Kind = Literal["down", "reading", "idle", "found", "unnamed", "unjudged", "healthy"]
 UNNAMED = "distress-without-cause"
@@ -43,7 +47,7 @@ def state_of(found: Diagnosis | None, down: str = "", waiting: str = "") -> Stat
     first = next((one for one in found.findings if one.verdict in _NAMED and one.triage != NOTICE), None)
     if first is not None:
         kind: Kind = "unnamed" if first.id == UNNAMED else "found"
-        return State(kind, first.title)
+        return State(kind, first.headline)
     reach = found.coverage or Coverage(0, 0)
     if reach.lights and reach.lights[0].way.startswith(LONGER) and len(reach.lights[0].rules) >= reach.judged:
         return State("reading", f"Too early to tell: {len(reach.lights[0].rules)} rules need more samples")
@@ -80,6 +84,7 @@ def complete(found: Diagnosis, store: Store, slo: Slo | None = None) -> Diagnosi
     segment = _segment(found, store)
     cap = found.account.headroom.get("may_run") if found.account else None
     found = replace(found, vitals=vitals(lambda name: signals.compute(name, store, segment), slo, cap))
+    found = replace(found, findings=tuple(_placed(one, store, segment) for one in found.findings))
     if any(one.verdict in _NAMED and one.triage != NOTICE for one in found.findings):
         return found
     evidence = _distress(found, slo or {})
@@ -103,6 +108,28 @@ def complete(found: Diagnosis, store: Store, slo: Slo | None = None) -> Diagnosi
         triage="load",
     )
     return replace(found, findings=(unnamed, *found.findings))
+
+
+_MOST_REPLICAS = 100
+"""Of a larger fleet every figure of every replica would be too much to read for each finding."""
+
+
+def _placed(finding: Finding, store: Store, segment: Segment) -> Finding:
+    """Return the finding with the replicas whose own figures show its symptom, where it is some of them only."""
+    fleet = replicas.names(store)
+    symptom = next((one for one in finding.evidence if one.role == "symptom" and one.answer == "yes"), None)
+    bound = re.match(r"([<>]=) (\S+?)%?(?: |$)", symptom.says) if symptom else None
+    if finding.verdict not in _NAMED or symptom is None or not 1 < len(fleet) <= _MOST_REPLICAS:
+        return finding
+    told = tuple(name for name in fleet if f" of {name}: " in symptom.source)
+    if told:
+        return replace(finding, replicas=told)
+    if bound is None:
+        return finding
+    own = signals.cells(symptom.signal, store, segment, REPLICA)
+    least, sign = float(bound[2]), 1 if bound[1] == ">=" else -1
+    shown = tuple(name for name, one in own.items() if isinstance(one, Reading) and sign * (one.value - least) >= 0)
+    return replace(finding, replicas=shown) if 0 < len(shown) < len(fleet) else finding
 
 
 def _segment(found: Diagnosis, store: Store) -> Segment:

@@ -58,6 +58,8 @@ class Trend:
     """Where a check that judged this line says yes: from and to, None for no end."""
     band_says: str = ""
     """The check in words: what being inside the band means."""
+    told: float | None = None
+    """The signal over all of a segment that has ended, which the legend says; while it goes on, its newest point."""
     ghost: tuple[tuple[float, float], ...] = ()
     """The baseline segment's own points, moved to where the current segment starts; empty while not asked for."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kvscope import amounts
 from kvscope.finding import Diagnosis, Evidence, Finding, Gain
 from kvscope.headroom import Room, headroom
@@ -34,6 +36,12 @@ def numbers(evidence: Evidence) -> str:
 def change_in(evidence: Evidence) -> str:
     """Return ``points`` or ``relative``, whichever the change of this evidence is; empty when there is none."""
     return "" if evidence.change is None else "points" if evidence.points else "relative"
+
+
+def told_once(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Return the checks without those of a cause that the symptom asked already: a rule may rest on what it noticed."""
+    seen = {(one.signal, one.says) for one in evidence if one.role == "symptom"}
+    return [one for one in evidence if one.role != "cause" or (one.signal, one.says) not in seen]
 
 
 def origin(evidence: Evidence) -> str:

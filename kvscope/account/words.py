@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kvscope.account.account import Account, Shares
+from kvscope.account.account import INSIDE, Account, Shares
 from kvscope.account.change import Change
 from kvscope.signals.floor import TokenLevel
 
@@ -71,6 +71,15 @@ def lines(account: Account) -> Iterator[Line]:
         yield Line("ahead", f"{account.ahead.change}: {more}, then {_NEXT[account.ahead.then]}", account.ahead.how)
     for name, one in account.replicas.items():
         yield Line("replica", f"{name}: {headline(one)}", _KNOWN.get(one.limit.known, ""))
+
+
+def worst_replica(account: Account) -> str | None:
+    """Return which replica is held back longest by a limit of its own, and by which; None where none is."""
+    held = [(one.limit.share, name, one) for name, one in account.replicas.items() if one.limit.name in INSIDE]
+    if not held:
+        return None
+    _, name, one = max(held, key=lambda row: row[:2])
+    return f"{name}: {headline(one)}"
 
 
 def lacking(account: Account) -> Iterator[Line]:
@@ -139,6 +148,15 @@ _VERDICTS = {
     "cannot_tell": "what that means cannot be told",
 }
 CHANGE_TITLE = "Before and after, by physics"
+
+
+def change_line(change: Change) -> str:
+    """Return in one line what a change of KV bytes brought, and what it should have."""
+    least, most = change.expected
+    reach = f"{abs(least) * 100:.0f} to " if abs(least - most) >= 0.005 else ""
+    expected = f"{reach}{abs(most) * 100:.0f} % less"
+    bytes_, step = _signed(change.kv_bytes), _signed(change.measured)
+    return f"KV bytes {bytes_} a token, a step {step} (physics: {expected}): {_VERDICTS[change.verdict]}"
 
 
 def change_lines(change: Change) -> Iterator[Line]:

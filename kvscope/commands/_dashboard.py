@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
     from kvscope.sources.control import EngineControl
     from kvscope.sources.source import Source
+    from kvscope.store import Store
     from kvscope.tui.poller import Watched
 
 
-def show(source: Source, settings: Settings, options: argparse.Namespace) -> int:
+def show(source: Source, settings: Settings, options: argparse.Namespace, store: Store | None = None) -> int:
     """Run the dashboard until it is quit. A built-in engine this user may control gets its control door.
+
+    ``store``: what was read already. Of two segments named by ``--segments`` the second is shown beside the first.
 
     The shipped playbooks are read after the first frame; mistakes in the user's own are told before it.
     """

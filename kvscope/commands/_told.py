@@ -56,6 +56,13 @@ def price_of(options: argparse.Namespace) -> float | None:
     return price
 
 
+def add_compared(parser: argparse.ArgumentParser) -> None:
+    """--baseline, --segments, --same, --changed."""
+    parser.add_argument("--baseline", metavar="TARGET", help="compare with this target (read before TARGET)")
+    parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="compare these two marked segments of TARGET")
+    add_said(parser)
+
+
 def add_said(parser: argparse.ArgumentParser) -> None:
     """--same, --changed."""
     parser.add_argument(

@@ -25,13 +25,11 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """TARGET, what to compare it with, how to print it."""
     from kvscope.commands._options import add_report, add_target, add_timing
-    from kvscope.commands._told import add_said, add_told
+    from kvscope.commands._told import add_compared, add_told
 
     add_target(parser)
     add_told(parser)
-    add_said(parser)
-    parser.add_argument("--baseline", metavar="TARGET", help="compare with this target (read before TARGET)")
-    parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="compare these two marked segments of TARGET")
+    add_compared(parser)
     add_timing(parser)
     add_report(parser)
 
@@ -104,6 +102,7 @@ def read(options: argparse.Namespace, settings: Settings) -> tuple[Diagnosis, St
         refuse_incomparable(found, options.baseline, options.target)
     found = replace(complete(found, store, slo), down=read.silent)
     found = replace(found, notices=(*notices, *outliers(store, store.segment(found.segments[-1].name)), *found.notices))
-    for notice in () if settings.format == "text" else notices:  # the text says them itself
+    # The text says them itself: on a terminal they would stand there twice.
+    for notice in () if settings.format == "text" and sys.stdout.isatty() else notices:
         print(f"kvscope: {notice}", file=sys.stderr)
     return found, store

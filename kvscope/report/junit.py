@@ -25,12 +25,12 @@ def render(diagnosis: Diagnosis, fail_on: Verdict = "likely") -> str:
 def _case(finding: Finding, failed: bool) -> str:
     inner = ""
     if failed:
-        message = quoteattr(_clean(f"{wording.WORDS[finding.verdict]}: {finding.title}"))
+        message = quoteattr(_clean(f"{wording.WORDS[finding.verdict]}: {finding.headline}"))
         inner = (
             f"<failure type={quoteattr(finding.verdict)} message={message}>{escape(_clean(_told(finding)))}</failure>"
         )
     elif finding.verdict not in ("needs_data", "silent"):
-        inner = f"<system-out>{escape(_clean(f'{wording.WORDS[finding.verdict]}: {finding.title}'))}</system-out>"
+        inner = f"<system-out>{escape(_clean(f'{wording.WORDS[finding.verdict]}: {finding.headline}'))}</system-out>"
     elif finding.verdict == "needs_data":
         inner = f"<skipped message={quoteattr(_clean(finding.notes or 'it cannot be told'))}/>"
     return f"<testcase classname={quoteattr(finding.slug)} name={quoteattr(finding.id)}>{inner}</testcase>"

@@ -59,7 +59,7 @@ def _account(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding) -> Iterator[str]:
-    yield from (f"## {wording.WORDS[finding.verdict]}: {_text(finding.title)}", "")
+    yield from (f"## {wording.WORDS[finding.verdict]}: {_text(finding.headline)}", "")
     compared = f", `{finding.baseline}` → `{finding.current}`" if finding.baseline else ""
     yield from (f"`{finding.id}`{compared}", "", f"Cause: {_text(finding.cause)}", "")
     if finding.evidence:
@@ -111,7 +111,9 @@ def _unknown(diagnosis: Diagnosis) -> Iterator[str]:
     if waiting:
         yield from ("## Could not be judged", "")
         for finding in waiting:
-            yield f"- {_text(finding.title)} (`{finding.id}`)" + (f": {_text(finding.notes)}" if finding.notes else "")
+            yield f"- {_text(finding.headline)} (`{finding.id}`)" + (
+                f": {_text(finding.notes)}" if finding.notes else ""
+            )
         yield ""
     if diagnosis.unknown:
         yield from ("## Could not be known", "", "| signal | why | what would supply it |", "|---|---|---|")

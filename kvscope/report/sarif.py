@@ -46,7 +46,7 @@ def _result(at: int, finding: Finding, target: str, fail_on: Verdict) -> dict[st
         "ruleId": finding.id,
         "ruleIndex": at,
         "level": "error" if fails(finding, fail_on) else "none" if finding.verdict == "refuted" else "warning",
-        "message": {"text": "\n".join([f"{wording.WORDS[finding.verdict]}: {finding.title}", *evidence, *rivals])},
+        "message": {"text": "\n".join([f"{wording.WORDS[finding.verdict]}: {finding.headline}", *evidence, *rivals])},
         "locations": [
             {"logicalLocations": [{"name": finding.current, "fullyQualifiedName": f"{target}#{finding.current}"}]}
         ],

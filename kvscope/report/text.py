@@ -263,11 +263,8 @@ def _evidence(page: _Page, diagnosis: Diagnosis, finding: Finding) -> Iterator[s
     """Everything of a finding after its first fix."""
     for fix in finding.fix[1:]:
         yield from page.labelled("", fix)
-    known = {(one.signal, one.says) for one in finding.evidence if one.role == "symptom"}
     for role, title in (("symptom", "seen"), ("cause", "because"), ("prediction", "predicted")):
-        checks = [one for one in finding.evidence if one.role == role]
-        # A rule may rest on the number that it was noticed by: it is told once.
-        checks = [one for one in checks if role != "cause" or (one.signal, one.says) not in known]
+        checks = [one for one in wording.told_once(finding.evidence) if one.role == role]
         if checks:
             yield f"{_INDENT}{title}"
             yield from _checks(page, checks, _columns(finding.evidence))
@@ -286,7 +283,7 @@ def _evidence(page: _Page, diagnosis: Diagnosis, finding: Finding) -> Iterator[s
 
 def _title(page: _Page, finding: Finding, most: int) -> list[str]:
     word = wording.WORDS[finding.verdict]
-    text = f"{word}  {finding.title}"
+    text = f"{word}  {finding.headline}"
     room = page.width - _cells(text) - _cells(finding.id)
     lines = [f"{text}{' ' * room}{finding.id}"]
     if room < 2:

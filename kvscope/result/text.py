@@ -46,8 +46,10 @@ def table_lines(table: Table) -> Iterator[str]:
 
 def plot_text(plot: Plot, width: int, colour: bool) -> str:
     """Return a plot drawn with characters, its legend below it."""
-    import plotext
-
+    try:
+        import plotext
+    except ModuleNotFoundError:
+        return f"{plot.title}: not drawn here (pip install plotext); -o FILE.html draws it without"
     factor, unit = _drawn_in(plot)
     figure = plotext.figure
     figure.clear()

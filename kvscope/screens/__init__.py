@@ -114,7 +114,7 @@ def numbers(path: str, reader: Reader, window_s: float) -> View:
         kind="",
         now_s=0.0,
         alive=True,
-        trends={line: charts.trend(line, reader.store, reader.now, reader.was) for line in screen.lines},
+        trends={line: charts.trend(line, reader.store, reader.now, reader.was, reader.whole) for line in screen.lines},
         layers=charts.layers(reader.store) if screen.layers else None,
         window=charts.window,
     )

@@ -65,10 +65,14 @@ class Charts:
         else:
             self.ghost_s = (baseline.start_s, baseline.end_s, current.start_s - baseline.start_s)
 
-    def trend(self, name: str, store: Store, now: Told, was: Told) -> Trend:
-        """A signal's line, with its mean over the baseline; Missing where nobody reports what it needs."""
+    def trend(self, name: str, store: Store, now: Told, was: Told, whole: bool = False) -> Trend:
+        """A signal's line, with its mean over the baseline; Missing where nobody reports what it needs.
+
+        ``whole``: nothing more comes, and ``now`` reads all of the segment.
+        """
         signal = signals.find(name)
         line = self._line(name, self.bin_s)
+        told = now(name) if whole else None
         target, base = now(TARGETS[name]) if name in TARGETS else None, was(name)
         return Trend(
             name,
@@ -79,6 +83,7 @@ class Charts:
             base.value if isinstance(base, Reading) else None,
             (name,),
             self.bin_s,
+            told=told.value if isinstance(told, Reading) else None,
             ghost=self._ghost(line, store),
         )
 

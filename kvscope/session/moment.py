@@ -87,6 +87,8 @@ class Comparison:
     store: Store
     clock: Callable[[], float]
     chosen: str = ""
+    shown: str = ""
+    """The segment that is looked at; empty for the newest."""
     until_s: float | None = None
     """The moment on screen; what came later is not seen. None: everything is."""
 
@@ -101,9 +103,10 @@ class Comparison:
 
     @property
     def current(self) -> Segment | None:
-        """The open segment."""
+        """The open segment, unless another was asked for."""
         segments = self.segments
-        return segments[-1] if segments else None
+        named = next((one for one in segments if one.name == self.shown), None)
+        return named or (segments[-1] if segments else None)
 
     @property
     def earlier(self) -> Segment | None:
@@ -114,9 +117,9 @@ class Comparison:
     @property
     def baseline(self) -> Segment | None:
         """The chosen segment while it is not the current one, else ``earlier``."""
-        segments = self.segments
-        for segment in reversed(segments[:-1]):
-            if segment.name == self.chosen != segments[-1].name:
+        current = self.current
+        for segment in reversed(self.segments):
+            if current is not None and segment.name == self.chosen != current.name:
                 return segment
         return self.earlier
 

@@ -27,6 +27,7 @@ from kvscope.store import Store
 from kvscope.view import Span, View
 
 if TYPE_CHECKING:
+    from kvscope.compare import Said
     from kvscope.playbook_schema import Playbook
     from kvscope.recording import Recorder
 
@@ -57,6 +58,7 @@ class Session:
         store: Store | None = None,
         slo: Slo | None = None,
         facts: Callable[[Store], Facts] | None = None,
+        said: Said | None = None,
     ) -> None:
         self.source, self.playbooks, self.controller = source, playbooks, controller
         self.store = store or Store()
@@ -65,7 +67,7 @@ class Session:
         self._clock, self._began_s = clock, clock()
         self._comparison = Comparison(self.store, clock)
         self._trials = Trials(self.store)
-        self._slo, self._facts = slo, facts or (lambda _: NO_FACTS)
+        self._slo, self._facts, self._said = slo, facts or (lambda _: NO_FACTS), said
         self._known, self._next_facts = NO_FACTS, 0.0
         self._reader = Reader(self.store, playbooks, self.lab, slo=slo)
         self._screen, self._only = screens.OVERVIEW, ""
@@ -121,8 +123,13 @@ class Session:
             case _:
                 return self.time.do(asked)
 
+    def compare(self, baseline: str | None, current: str | None) -> None:
+        """Show one named segment beside another, until somebody marks a new one."""
+        self._comparison.chosen, self._comparison.shown = baseline or "", current or ""
+
     def diagnose_now(self) -> Diagnosis:
         """Ask every playbook; the result is part of the next view."""
+        from kvscope.compare import NOTHING_SAID
         from kvscope.diagnose import diagnose
 
         began = time.perf_counter()
@@ -133,7 +140,8 @@ class Session:
             if self._clock() >= self._next_facts:
                 # What is known of a model or a device may come late, and does not change every second.
                 self._known, self._next_facts = self._facts(self.store), self._clock() + FACTS_EVERY_S
-            found = diagnose(self.store, self.playbooks, self.source.describe(), *names, facts=self._known)
+            about, said = self.source.describe(), self._said or NOTHING_SAID
+            found = diagnose(self.store, self.playbooks, about, *names, facts=self._known, said=said)
             found = complete(found, self.store, self._slo)
         except NotEnoughData:
             found = Diagnosis({}, (), ())
@@ -188,6 +196,7 @@ class Session:
                 return f"Only {length:.0f} s so far: a baseline needs {SHORTEST_BASELINE_S:.0f} s"
             self._comparison.chosen = earlier.name
             return f"Baseline: {earlier.name}. {current.name} began {length:.0f} s ago and goes on"
+        self._comparison.shown = ""
         fresh = self._comparison.unique(name or "after")
         self._cut(Mark(fresh, self._comparison.now_s(), dict(current.tags)))
         self._comparison.chosen = current.name

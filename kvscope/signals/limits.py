@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import procedure
-from kvscope.signals.samples import Samples
+from kvscope.signals.samples import Cell, Samples
 from kvscope.signals.steps import prompt_tokens, running_of, step_times, steps_of, waiting_of
+from probes.catalog import REPLICA
 from probes.sample import Labels
 
 PARTS = ("idle", "demand", "cap", "pool", "token_budget", "deferred", "rejected", "unknown")
@@ -69,7 +70,14 @@ class Admission:
 
 
 def admission(window: Samples) -> Admission | Missing:
-    """Account for the segment's time; Missing where nobody reports requests."""
+    """Account for the segment's time; Missing where nobody reports requests.
+
+    A fleet's is the mean of its replicas': requests that wait at one of them say nothing of the slots of another.
+    """
+    names = {dict(labels).get(REPLICA, "") for labels in window.store.keys("sched.running")} - {""}
+    if window.cell is None and len(names) > 1:
+        own = [admission(window.only(Cell(REPLICA, name))) for name in sorted(names)]
+        return _together([one for one in own if isinstance(one, Admission)]) or _missing(own)
     cut = intervals_of(window)
     if isinstance(cut, Missing):
         return cut
@@ -84,6 +92,26 @@ def admission(window: Samples) -> Admission | Missing:
     shares = {part: seconds.get(part, 0.0) / whole for part in PARTS}
     known = "inferred" if counted is None else "counted"
     return Admission(shares, known, whole, _cap(cut, running, seconds["cap"] > 0), fits(cut), seconds)
+
+
+def _together(own: Sequence[Admission]) -> Admission | None:
+    if not own:
+        return None
+    seconds = {part: sum(one.seconds.get(part, 0.0) for one in own) for part in PARTS}
+    watched = sum(seconds.values())
+    caps, rooms = [one.cap for one in own], [one.fits for one in own]
+    return Admission(
+        {part: held / watched for part, held in seconds.items()},
+        "counted" if all(one.known == "counted" for one in own) else "inferred",
+        watched,
+        sum(filter(None, caps)) if all(caps) else None,
+        sum(filter(None, rooms)) if all(rooms) else None,
+        seconds,
+    )
+
+
+def _missing(own: Sequence[Admission | Missing]) -> Missing:
+    return next(one for one in own if isinstance(one, Missing))
 
 
 def window_absent(window: Samples) -> Missing:

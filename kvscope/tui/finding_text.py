@@ -19,6 +19,7 @@ from kvscope.tui.palette import (
     VERDICT_COLOUR,
     VERDICT_GLYPH,
 )
+from kvscope.wording import told_once
 
 _ANSWER: dict[Answer, tuple[str, str]] = {"yes": ("✓", TEXT), "no": ("✗", DIM), "unknown": ("?", NOTE)}
 _STATE: dict[RivalState, str] = {"excluded": FAINT, "open": NOTE, "unmeasured": NOTE}
@@ -32,9 +33,9 @@ def one_line(finding: Finding, width: int) -> Text:
     text.append(f"{glyph} ", style=f"bold {colour}")
     text.append(f"{word:<12}", style=f"bold {colour}")
     worth = _worth_short(finding.gain)
-    worth = worth if len(finding.title) <= width - 15 - len(worth) else ""
+    worth = worth if len(finding.headline) <= width - 15 - len(worth) else ""
     room = width - 14 - (len(worth) + 1 if worth else 0)
-    text.append(clip(finding.title, room).ljust(room), style=BRIGHT if finding.verdict != "refuted" else DIM)
+    text.append(clip(finding.headline, room).ljust(room), style=BRIGHT if finding.verdict != "refuted" else DIM)
     if worth:
         text.append(f" {worth}", style=DIM)
     return text
@@ -53,7 +54,7 @@ def full(finding: Finding, width: int, can_apply: bool = False) -> Text:
         page.wrap(f"Explained by {finding.explained_by}", DIM)
     page.fixes(finding)
     for title, role in (("SEEN", "symptom"), ("BECAUSE", "cause")):
-        shown = [evidence for evidence in finding.evidence if evidence.role == role]
+        shown = [evidence for evidence in told_once(finding.evidence) if evidence.role == role]
         if shown:
             page.head(title)
             for evidence in shown:
@@ -80,7 +81,7 @@ def brief(finding: Finding, width: int, can_apply: bool = False) -> Text:
     page.wrap(why_of(finding), TEXT, first="why   ", indent=0)
     for at, step in enumerate(finding.fix[:2]):
         page.wrap(step, BRIGHT if not at else TEXT, first="fix   " if not at else "      ", indent=0)
-    seen = [one for one in finding.evidence if one.answer == "yes"]
+    seen = [one for one in told_once(finding.evidence) if one.answer == "yes"]
     for at, one in enumerate(seen[:4]):
         words = f"{one.signal} {_value(one)} {_change(one)} ({one.says})"
         page.wrap(" ".join(words.split()), TEXT, first="seen  " if not at else "      ", indent=0)

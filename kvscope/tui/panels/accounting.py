@@ -28,6 +28,9 @@ class AccountingPanel(Panel):
         if _unknown(parts) and not _unknown(view.request_path):
             total, parts = view.request_time, view.request_path
             title = "Where a request's time goes (this engine tells no more)"
+            self.styles.height = 3 + (total is not None and isinstance(total.baseline, Reading))
+        else:
+            self.styles.clear_rule("height")
         self.border_title = title
         now = total.now.value if total and isinstance(total.now, Reading) else None
         base = total.baseline.value if total and isinstance(total.baseline, Reading) else None

@@ -20,7 +20,7 @@ class ChartPanel(Panel, can_focus=True):
     """Draws a ``Chart`` of ``kvscope.screens``: one picture a tuple of lines."""
 
     TITLE = "Charts"
-    READS = ("trends", "segments", "window", "past")
+    READS = ("trends", "segments", "window", "past", "ended")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cursor(-1)", "Earlier", show=False, id="cursor.left"),
         Binding("right", "cursor(1)", "Later", show=False, id="cursor.right"),
@@ -45,6 +45,7 @@ class ChartPanel(Panel, can_focus=True):
                     view.segments,
                     chart.picture.cursor_s,
                     past=view.past,
+                    ended=view.ended,
                 )
             )
 

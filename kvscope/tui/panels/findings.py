@@ -48,7 +48,7 @@ class FindingList(OptionList):
 class FindingsPanel(Panel):
     TITLE = "Findings"
     SLOT = "story"
-    READS = ("diagnosis", "can_apply", "status", "playbooks")
+    READS = ("diagnosis", "can_apply", "status", "playbooks", "state")
     HELP = "What was found, the numbers, the other causes, the next step. Enter opens one."
 
     class Opened(Message):
@@ -70,6 +70,8 @@ class FindingsPanel(Panel):
         self.findings: tuple[Finding, ...] = ()
         self._can_apply = False
         self._diagnosis: Diagnosis | None = None
+        self._titled = True
+        """The line at the top of the screen names the first finding."""
         self._written = Text()
         self._picked = ""
         """Id of the finding somebody moved to; until then the first one is shown, whichever that is."""
@@ -93,7 +95,9 @@ class FindingsPanel(Panel):
         return self.findings[0] if self.findings else None
 
     def show(self, view: View) -> None:
-        self.findings = view.findings
+        # What cannot be told stands beneath what can.
+        self.findings = tuple(sorted(view.findings, key=lambda one: one.verdict == "needs_data"))
+        self._titled = view.state is not None and view.state.kind == "found"
         self._can_apply, self._diagnosis = view.can_apply, view.diagnosis
         options = self.query_one(FindingList)
         self._fill(options)
@@ -104,6 +108,7 @@ class FindingsPanel(Panel):
         self._write()
 
     def _fill(self, options: FindingList) -> None:
+        options.display = bool(self.findings) and not (self.narrow and len(self.findings) == 1 and self._titled)
         width = max(self.content_size.width - 1, 20)
         lines = [one_line(finding, width) for finding in self.findings]
         if options.option_count == len(lines) and lines:
@@ -113,7 +118,6 @@ class FindingsPanel(Panel):
             return
         options.clear_options()
         options.add_options([Option(line, id=finding.id) for line, finding in zip(lines, self.findings, strict=True)])
-        options.display = bool(lines) and not (self.narrow and len(lines) == 1)
 
     def _write(self) -> None:
         page, finding = self.query_one(Static), self.chosen

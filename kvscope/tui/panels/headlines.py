@@ -36,7 +36,9 @@ class Tiles(Canvas):
         if not self.headlines:
             return rows
         room = max((width - 1) // _NARROWEST, 1)
-        shown = [one for one in self.headlines if len(self.headlines) <= room or one.name not in _SPARED]
+        told = [one for one in self.headlines if not isinstance(one.now, Missing) or one.now.reason == "measuring"]
+        known = told or list(self.headlines)
+        shown = [one for one in known if len(known) <= room or one.name not in _SPARED]
         cell = (width - 1) // len(shown[:room])
         for index, headline in enumerate(shown[:room]):
             self._tile(rows, headline, 1 + index * cell, cell - 1)

@@ -18,7 +18,7 @@ class MapPanel(Panel, can_focus=True):
     """Shows the map that ``field`` of a view holds."""
 
     TITLE = "Map"
-    READS = ("layers", "latencies", "segments", "window")
+    READS = ("layers", "latencies", "segments", "window", "ended")
     HELP = "Bytes of each layer, or requests by latency, over time; arrow keys read single cells."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cursor(-1)", "Earlier", show=False),
@@ -52,7 +52,7 @@ class MapPanel(Panel, can_focus=True):
         )
 
     def show(self, view: View) -> None:
-        self.query_one(HeatMap).show(self.cells(view), view.window, view.segments)
+        self.query_one(HeatMap).show(self.cells(view), view.window, view.segments, view.ended)
 
     def point(self, time_s: float | None) -> None:
         chart = self.query_one(HeatMap)

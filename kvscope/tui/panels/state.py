@@ -35,7 +35,12 @@ _SIGNS = {
     "healthy": ("✓", "", GOOD),
 }
 """A tick stands only where something was judged."""
-_AT = 8
+_AT = 9
+_TWO_LINES = ("now", "change", "first")
+_AT_A_DEAD_ONE = (
+    "look whether its process runs and what its log ends with: kvscope diagnose SERVER.LOG reads it; "
+    "this goes on by itself when it answers"
+)
 
 
 class StateLines(Canvas):
@@ -58,13 +63,15 @@ class StateLines(Canvas):
         below = iter(rows[1:])
         for label, text, tone in lines_of(self.view):
             lines = wrap(text, max(width - _AT - 2, 8), break_on_hyphens=False)
-            for at, line in enumerate(lines[:2] if label == "now" else lines[:1]):
+            for at, line in enumerate(lines[:2] if label in _TWO_LINES else lines[:1]):
                 row = next(below, None)
                 if row is None:
                     return rows
                 row.put(1, "" if at else label, paint(FAINT))
                 row.put(
-                    _AT, clip(line if at or len(lines) == 1 or label == "now" else text, width - _AT - 1), paint(tone)
+                    _AT,
+                    clip(line if at or len(lines) == 1 or label in _TWO_LINES else text, width - _AT - 1),
+                    paint(tone),
                 )
         return rows
 
@@ -83,7 +90,7 @@ class StatePanel(Panel):
         lines.view = view
         if not self.screen.has_class("board"):
             wide = max(self.size.width - _AT - 2, 8)
-            count = sum(len(wrap(text, wide)[:2]) if label == "now" else 1 for label, text, _ in lines_of(view))
+            count = sum(len(wrap(text, wide)[:2]) if label in _TWO_LINES else 1 for label, text, _ in lines_of(view))
             self.styles.height = 1 + count
         lines.redraw()
 
@@ -94,7 +101,7 @@ def head_of(view: View) -> tuple[str, str, str, str]:
     first = next(iter(told(view)), None)
     if state.kind == "found" and first is not None:
         verdict = first.verdict
-        return VERDICT_GLYPH[verdict], verdict.replace("_", " ").upper(), first.title, VERDICT_COLOUR[verdict]
+        return VERDICT_GLYPH[verdict], verdict.replace("_", " ").upper(), first.headline, VERDICT_COLOUR[verdict]
     glyph, word, colour = _SIGNS.get(state.kind, ("?", "", NOTE))
     return glyph, word, state.says, colour
 
@@ -107,6 +114,13 @@ def lines_of(view: View) -> list[tuple[str, str, str]]:
         told = f"{limit}; {rest}" if rest and not view.vitals else limit
         known = view.account.limit.known
         found.append(("limit", told + (f" [{known}]" if known else ""), BRIGHT))
+        if (worst := words.worst_replica(view.account)) is not None:
+            found.append(("replica", worst, BRIGHT))
+    if view.state is not None and view.state.kind == "down":
+        found.append(("first", _AT_A_DEAD_ONE, BRIGHT))
+    change = view.diagnosis.account_change if view.diagnosis else None
+    if change is not None:
+        found.append(("change", words.change_line(change), BRIGHT))
     rooms = [f"{room.label} {room.room}" for room in view.rooms if room.factor is not None]
     if rooms:
         found.append(("room", " · ".join(rooms), TEXT))

@@ -76,6 +76,7 @@ class HelpScreen(Dimmed[None]):
         _row(text, "▲ ✓", "up, and that is good", GOOD)
         _row(text, "▼ ✗", "down, and that is bad", BAD)
         _row(text, "≈", "within the measuring error or too small to matter")
+        _row(text, "⌀", "the mean over all of a recording that has ended")
         _row(text, "≤ ×1.5", "what mending it can bring at most")
         _row(text, "pt", "percentage points, for shares")
         _row(text, "▒ unaccounted", "step time that no probe explains")

@@ -25,13 +25,16 @@ class HeatMap(Canvas):
         self.cursor_s: float | None = None
         self.cursor_band = 0
         self.shades = False
+        self.ended = False
         self._high = 0.0
 
-    def show(self, cells: Cells | None, window: tuple[float, float], spans: tuple[Span, ...]) -> None:
+    def show(
+        self, cells: Cells | None, window: tuple[float, float], spans: tuple[Span, ...], ended: bool = False
+    ) -> None:
         """Draw ``cells``, repainting what differs."""
-        same = cells is self.cells and window == self.window and spans == self.spans and self._fits(*self.size)
+        shown, self.ended = (self.cells, self.window, self.spans, self.ended), ended
         self.cells, self.window, self.spans = cells, window, spans
-        if not same:
+        if shown != (cells, window, spans, ended) or not self._fits(*self.size):
             self.redraw()
 
     def draw(self, width: int, height: int) -> list[Line]:
@@ -50,7 +53,7 @@ class HeatMap(Canvas):
         self._paint(rows, table, per_band, axis)
         self._labels(rows, bands, per_band)
         axis.draw_spans(rows[-1:], self.spans, 0, 1)
-        axis.draw_times(rows[-1])
+        axis.draw_times(rows[-1], ended=self.ended)
         self._legend(rows[0], table, bands, axis)
         return rows
 

@@ -17,6 +17,8 @@ from kvscope.view import Span, Trend
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _LABELS = 7
+_FLAT = 24.0
+"""What is so many times smaller than the top of an axis is less than a dot high on most charts."""
 _Words = tuple[str, Style]
 
 
@@ -30,7 +32,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything on one chart; the curves share a unit and an axis that starts at zero."""
+    """Everything on one chart; the curves share a unit and an axis."""
 
     curves: tuple[Curve, ...] = ()
     window: tuple[float, float] = (0.0, 1.0)
@@ -39,15 +41,22 @@ class Picture:
     onset_s: float | None = None
     past: bool = False
     """The window ends before the newest sample."""
+    ended: bool = False
+    """Nothing more comes."""
 
 
 class LineChart(Canvas):
-    """Draws a Picture. The axis grows at once and shrinks only when half of it is empty, so it does not breathe."""
+    """Draws a Picture. The axis grows at once and shrinks only when half of it is empty, so it does not breathe.
+
+    It starts at zero, and is logarithmic where a curve, a level or a band's edge would else lie on its floor.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.picture = Picture()
         self._top = 0.0
+        self._low = 0.0
+        """Where a logarithmic axis starts; 0 for one that is not."""
 
     def show(self, picture: Picture) -> None:
         """Draw ``picture``, repainting what differs from the last one."""
@@ -71,7 +80,7 @@ class LineChart(Canvas):
         if bottom < 3:
             return rows
         axis = TimeAxis(self.picture.window, left, width - left)
-        plot = _Plot(rows, axis, 1, bottom, self._top)
+        plot = _Plot(rows, axis, 1, bottom, self._top, self._low)
         self._labels(rows, scale, 1, bottom)
         axis.draw_spans(rows, self.picture.spans, 1, bottom)
         self._levels(plot, known)
@@ -88,15 +97,16 @@ class LineChart(Canvas):
         if self.picture.cursor_s is not None:
             axis.draw_cursor(rows, self.picture.cursor_s, 1, bottom)
         if bottom < height:
-            axis.draw_times(rows[bottom], self.picture.past)
+            axis.draw_times(rows[bottom], self.picture.past, self.picture.ended)
         return rows
 
     def _fit(self, known: list[Curve]) -> Scale:
         values = [value for curve in known for _, value in curve.trend.points]  # type: ignore[union-attr]
+        shown = [_typical(curve.trend) for curve in known]
         for trend in (curve.trend for curve in known):
-            values += [level for level in (trend.target, trend.baseline, *(trend.band or ())) if level]
+            shown += [level for level in (trend.target, trend.baseline, *(trend.band or ())) if level]
             values += [value for _, value in trend.ghost]
-        top = max(values)
+        top = max(*values, *shown)
         top = top if top > 0 else 1.0
         unit = known[0].trend.unit
         if top > self._top or top < self._top * 0.45:
@@ -104,17 +114,25 @@ class LineChart(Canvas):
             self._top = _nice(top / factor) * factor
             if scale_for(0.5, unit).unit == "%" and top <= 1:
                 self._top = min(self._top, 1.0)
+        least = min((one for one in shown if one > 0), default=top)
+        flat = least * (_FLAT / 2 if self._low else _FLAT) < self._top and scale_for(0.5, unit).unit != "%"
+        self._low = 10.0 ** math.floor(math.log10(least / 2)) if flat else 0.0
         return scale_for(self._top, unit)
 
     def _labels(self, rows: list[Line], scale: Scale, top: int, bottom: int) -> None:
-        marks = {top: self._top, bottom - 1: 0.0}
+        marks = {top: self._top, bottom - 1: self._low}
         if bottom - top >= 5:
-            marks[bottom - 1 - round(((bottom - top) * 4 - 1) / 2) // 4] = self._top / 2
+            middle = math.sqrt(self._top * self._low) if self._low else self._top / 2
+            marks[bottom - 1 - round(((bottom - top) * 4 - 1) / 2) // 4] = middle
+        if self._low and bottom - top >= 4:
+            rows[bottom - 2].put_right(_LABELS, "log", paint(FAINT))
         for y in range(top, bottom):
             rows[y].put(_LABELS, "┤" if y in marks else "│", paint(LINE))
         for y, value in marks.items():
-            fine = Scale(scale.factor, scale.unit, _decimals(value / scale.factor))
-            text = fine.text(value) if y == top and len(fine.text(value)) <= _LABELS else fine.number(value)
+            own = scale_for(value, self.picture.curves[0].trend.unit) if self._low else scale
+            fine = Scale(own.factor, own.unit, _decimals(value / own.factor))
+            named = (y == top or self._low) and len(fine.text(value)) <= _LABELS
+            text = fine.text(value) if named else fine.number(value)
             rows[y].put_right(_LABELS, text, paint(FAINT))
 
     def _levels(self, plot: _Plot, known: list[Curve]) -> None:
@@ -149,19 +167,26 @@ class LineChart(Canvas):
             groups = [self._name_and_value(at, curve, form, scale) for at, curve in enumerate(self.picture.curves)]
             if _length(groups) + gap * (len(groups) - 1) <= width:
                 return groups, gap
+        names = [group[1][0].strip() for group in groups]
         over = _length(groups) + len(groups) - 1 - width
-        longest = max((len(group[1][0]) for group in groups), default=0)
-        keep = max(longest - -(-over // max(len(groups), 1)), 3)
-        cut = [[mark, (clip(name.strip(), keep - 1) + " ", style), *rest] for mark, (name, style), *rest in groups]
+        while over > 0 and max(map(len, names)) > 2:
+            longest = max(range(len(names)), key=lambda at: len(names[at]))
+            names[longest], over = names[longest][:-1], over - 1
+        cut = [
+            [mark, (clip(whole.strip(), len(name)) + " ", style), *rest]
+            for name, (mark, (whole, style), *rest) in zip(names, groups, strict=True)
+        ]
         return cut, 1
 
     def _name_and_value(self, at: int, curve: Curve, form: str, scale: Scale) -> list[_Words]:
         trend = curve.trend
         if isinstance(trend.points, Missing) or not trend.points:
             return [("○ ", paint(FAINT)), (f"{trend.label} unknown", paint(DIM))]
-        value = _at(trend.points, self.picture.cursor_s)
+        mean = trend.told if self.picture.cursor_s is None else None
+        value = _at(trend.points, self.picture.cursor_s) if mean is None else mean
         own = scale_for(value, trend.unit)
         shown = {"roomy": own.text(value).rjust(9), "close": own.text(value), "bare": scale.number(value)}[form]
+        shown = shown if mean is None else "⌀ " + shown.lstrip()
         mark = "◌ " if _dotted(at) else "● "
         return [(mark, paint(curve.colour)), (f"{trend.label} ", paint(DIM)), (shown, paint(BRIGHT, bold=True))]
 
@@ -177,16 +202,22 @@ class LineChart(Canvas):
 
 
 class _Plot:
-    """The dots of one chart: rows ``top`` to ``bottom`` of the canvas, values 0 to ``high``."""
+    """The dots of one chart: rows ``top`` to ``bottom`` of the canvas, values 0 to ``high``.
 
-    def __init__(self, rows: list[Line], axis: TimeAxis, top: int, bottom: int, high: float) -> None:
-        self.rows, self.axis, self.top, self.bottom, self.high = rows, axis, top, bottom, high
+    With a ``low`` they go from there on by their logarithm.
+    """
+
+    def __init__(self, rows: list[Line], axis: TimeAxis, top: int, bottom: int, high: float, low: float = 0.0) -> None:
+        self.rows, self.axis, self.top, self.bottom, self.high, self.low = rows, axis, top, bottom, high, low
         self.height = (bottom - top) * 4
         self.masks: dict[tuple[int, int], int] = {}
         self._drawn_by: dict[tuple[int, int], int] = {}
 
     def _dot(self, value: float) -> int:
-        return round(min(max(value / self.high, 0.0), 1.0) * (self.height - 1))
+        part = value / self.high
+        if self.low:
+            part = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        return round(min(max(part, 0.0), 1.0) * (self.height - 1))
 
     def level(self, value: float, char: str, style: Style) -> None:
         """A horizontal rule at ``value``, beneath the curves."""
@@ -254,6 +285,14 @@ class _Plot:
                 self._drawn_by[place] = number
                 line.styles[column] = style
             line.chars[column] = chr(0x2800 + mask)
+
+
+def _typical(trend: Trend) -> float:
+    """What of a curve must be seen: where it mostly is while it is not zero."""
+    if isinstance(trend.points, Missing):
+        return 0.0
+    above = sorted(value for _, value in trend.points if value > 0)
+    return above[len(above) // 2] if above else 0.0
 
 
 def _length(groups: list[list[_Words]]) -> int:

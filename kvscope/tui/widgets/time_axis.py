@@ -67,15 +67,15 @@ class TimeAxis:
             rows[bottom - 1].put(column, "▲", paint(NOTE, bold=True))
             rows[bottom - 1].put(column + 2, "began", paint(NOTE))
 
-    def draw_times(self, row: Line, past: bool = False) -> None:
-        """Ages from the left edge to now, or to the moment in the ``past`` that is shown."""
+    def draw_times(self, row: Line, past: bool = False, ended: bool = False) -> None:
+        """Ages from the left edge to now, to the end, or to the moment in the ``past`` that is shown."""
         right = self.left + self.width
         span = self.end_s - self.start_s
         row.put(self.left, f"−{duration(span)}", paint(FAINT))
         if self.width >= 30:
             middle = f"−{duration(span / 2)}"
             row.put(self.left + (self.width - len(middle)) // 2, middle, paint(FAINT))
-        shown = time.strftime("%H:%M:%S", time.localtime(self.end_s)) if past else "now"
+        shown = time.strftime("%H:%M:%S", time.localtime(self.end_s)) if past else "end" if ended else "now"
         row.put_right(right, shown, paint(NOTE if past else FAINT))
 
 
