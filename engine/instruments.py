@@ -104,8 +104,11 @@ class Instruments:
         """Commit the row of the step that just ended."""
         prefilled = sum([end - start for _, start, end in plan.prefill])
         decode = plan.decode
+        # Where nobody decodes, no token waits for the host: the whole step is prefill.
+        alone = prefilled and not decode
+        prefill_s, host_s = (times.step, 0.0) if alone else (times.prefill, times.host)
         spent = (
-            *(times.step, times.step - times.prefill, times.prefill, times.prefill_decompress, times.host),
+            *(times.step, times.step - prefill_s, prefill_s, times.prefill_decompress, host_s),
             *(times.linear, times.sample, times.transfer + phases.transfer, phases.select, phases.gather),
             *(phases.attend, phases.decompress, 1, bool(decode), bool(decode and prefilled), prefilled),
         )

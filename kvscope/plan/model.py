@@ -17,8 +17,9 @@ windows read what they keep, a sparse index reads all its keys and ``top_k`` row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,11 @@ class Geometry:
     words: int = 0
     widest_mlp: int = 0
     unweighed: str = ""
+    _alike: tuple[tuple[Layer, int], ...] = field(init=False, repr=False, compare=False, default=())
+    """Layers that keep and read the same, and how many they are: figures of a step are asked for every second."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_alike", tuple(Counter(replace(one, stage=0) for one in self.layers).items()))
 
     def forms(self, kv: str = "auto", index: str | None = None) -> KvForms:
         """Return the forms of keys, values and index; "auto": what the checkpoint fixes, else the model's dtype."""
@@ -100,20 +106,23 @@ class Geometry:
 
     def state_bytes(self, tp: int = 1, drafts: bool = False) -> int:
         """Bytes of one request's recurrent states on one rank."""
-        return sum(state_bytes(layer.state, self.dtype, tp) for layer in self.counted(drafts))
+        return sum(n * state_bytes(layer.state, self.dtype, tp) for layer, n in self._kinds(drafts))
 
     def read(self, context: int, forms: KvForms, tp: int = 1, drafts: bool = False) -> StepRead:
         """Bytes that one request of ``context`` tokens adds to what a decode step of one rank reads."""
         kv = index = 0
-        for layer in self.counted(drafts):
+        for layer, n in self._kinds(drafts):
             rows = kinds.rows(layer, context)
-            kv += rows.read * kinds.row_bytes(layer, forms, tp)
-            index += rows.index * kinds.index_bytes(layer, forms)
+            kv += n * rows.read * kinds.row_bytes(layer, forms, tp)
+            index += n * rows.index * kinds.index_bytes(layer, forms)
         return StepRead(kv, index, self.state_bytes(tp, drafts))
 
     def attention_flops(self, context: int, drafts: bool = False) -> int:
         """Operations of attention for one token of one request over the whole model: 2 per product, scores and sums."""
-        return sum(_flops(layer, context) for layer in self.counted(drafts))
+        return sum(n * _flops(layer, context) for layer, n in self._kinds(drafts))
+
+    def _kinds(self, drafts: bool) -> Iterator[tuple[Layer, int]]:
+        return ((layer, n) for layer, n in self._alike if drafts or not layer.draft)
 
 
 def geometry(source: Path | str | Mapping[str, Any] | ModelConfig) -> Geometry:

@@ -7,10 +7,12 @@ itself. At most ``MOST`` stretches: a long segment is looked at more coarsely, n
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import islice, pairwise
 from math import inf, nextafter
 from operator import sub
+from typing import TypeVar, cast
 
 from kvscope.signals.flows import MIN_SAMPLES, Flow, gaps_of
 from kvscope.signals.reading import Missing
@@ -18,6 +20,7 @@ from kvscope.signals.remedies import remedy
 from kvscope.signals.samples import WATCH_LONGER, Samples, count_of
 from probes.catalog import metric_of
 
+T = TypeVar("T")
 MOST = 600
 _CLOCKS = ("sched.running", "batch.steps", "tokens.generated", "time.step", "latency.itl.count")
 """Whose sampling times cut the segment: the first that is there."""
@@ -36,6 +39,8 @@ class Intervals:
         self._gauges: dict[str, list[float] | None] = {}
         self._grown: dict[str, list[float] | None] = {}
         self._totals: dict[str, float | None] = {}
+        self.derived: dict[Callable[[Intervals], object], object] = {}
+        """What functions of these stretches gave: see ``once``."""
 
     @property
     def watched_s(self) -> float:
@@ -115,6 +120,18 @@ class Intervals:
             grown = map(sub, islice(levels, 1, None), levels)
             found = [one + part.sign * more for one, more in zip(found, grown, strict=True)]
         return found
+
+
+def once(derive: Callable[[Intervals], T]) -> Callable[[Intervals], T]:
+    """Have a function of stretches asked once for each of them; what it returns must not be written to."""
+
+    @wraps(derive)
+    def asked(cut: Intervals) -> T:
+        if derive not in cut.derived:
+            cut.derived[derive] = derive(cut)
+        return cast(T, cut.derived[derive])
+
+    return asked
 
 
 def intervals_of(window: Samples) -> Intervals | Missing:

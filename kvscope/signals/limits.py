@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kvscope.signals.intervals import Intervals, intervals_of
+from kvscope.signals.intervals import Intervals, intervals_of, once
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import procedure
 from kvscope.signals.samples import Cell, Samples
@@ -289,6 +289,7 @@ def _pool(cut: Intervals, running: Sequence[float], chunk: range) -> float:
     return longer_than(cut, (1 - fullest) * capacity)
 
 
+@once
 def _booked(cut: Intervals) -> list[float] | None:
     """Return the share of the pool that is booked for the batch at worst, where an engine admits by that."""
     booked, capacity = cut.gauge("kv.budget_tokens"), cut.window.setting("kv.capacity_tokens")
@@ -333,6 +334,7 @@ def _cap(cut: Intervals, running: Sequence[float] | None, held: bool) -> float |
     return max((n for n, others in zip(running, waiting, strict=True) if others >= WAITS), default=None)
 
 
+@once
 def running_by_little(cut: Intervals) -> float | None:
     """Return requests running on average while any did, from their times: a gauge stands still in a long step."""
     spent = [cut.sum_of(metric) for metric in ("latency.prefill_time", "latency.decode_time")]
@@ -343,6 +345,7 @@ def running_by_little(cut: Intervals) -> float | None:
     return sum(one for one in spent if one is not None) / busy_s if busy_s else None
 
 
+@once
 def fits(cut: Intervals) -> float | None:
     """Return how many requests the pool holds on average: its tokens over a mean prompt and half a mean answer."""
     capacity, prompt = cut.window.setting("kv.capacity_tokens"), cut.mean_of("request.tokens_in")
@@ -364,6 +367,7 @@ def longer_than(cut: Intervals, free: float) -> float:
     return over / whole
 
 
+@once
 def _lengths(cut: Intervals) -> list[tuple[float, float, float]]:
     """Return (shortest, longest, prompts): the page's buckets, narrowed to the mean where one holds them all."""
     metric = "request.tokens_in"
@@ -371,10 +375,10 @@ def _lengths(cut: Intervals) -> list[tuple[float, float, float]]:
     if seen:
         return [(value, value, 1.0) for value in seen]
     totals: dict[float, float] = {}
-    for labels in cut.window.keys(f"{metric}.bucket"):
+    buckets = cut.window.parts(f"{metric}.bucket")
+    for labels, flow in () if isinstance(buckets, Missing) else buckets.items():
         bound = _bound(labels)
-        grown = cut.window.increase_of(f"{metric}.bucket", **dict(labels))
-        totals[bound] = totals.get(bound, 0.0) + (0.0 if isinstance(grown, Missing) else grown)
+        totals[bound] = totals.get(bound, 0.0) + cut.window.whole(flow)
     found, low, below = [], 0.0, 0.0
     for bound in sorted(totals):
         count = max(0.0, totals[bound] - below)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kvscope.signals.intervals import Intervals, intervals_of
+from kvscope.signals.intervals import Intervals, intervals_of, once
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import procedure
 from kvscope.signals.samples import WATCH_LONGER, Samples
@@ -41,6 +41,7 @@ class StepTimes:
     gaps: float
 
 
+@once
 def prompt_tokens(cut: Intervals) -> list[float] | None:
     """Return the prompt tokens computed in each stretch: scheduled ones, else those counted as computed.
 
@@ -60,6 +61,7 @@ def prompt_tokens(cut: Intervals) -> list[float] | None:
     return [max(0.0, all_ - found) for all_, found in zip(prompt, hits, strict=True)]
 
 
+@once
 def steps_of(cut: Intervals) -> list[float] | None:
     """Return the steps made in each stretch: counted, else the tokens generated over the requests that ran."""
     counted, generated, running = cut.grown("batch.steps"), cut.grown("tokens.generated"), running_of(cut)
@@ -68,6 +70,7 @@ def steps_of(cut: Intervals) -> list[float] | None:
     return [made / max(1.0, (running[i] + running[i + 1]) / 2) for i, made in enumerate(generated)]
 
 
+@once
 def step_times(cut: Intervals) -> StepTimes | None:
     """Split the mean gap between tokens; None where no gap was counted."""
     sums, counts = cut.grown("latency.itl.sum"), cut.grown("latency.itl.count")
@@ -122,6 +125,7 @@ def _under_prompts(cut: Intervals, rows: Sequence[_Row], step_s: float) -> set[i
     return found
 
 
+@once
 def running_of(cut: Intervals) -> Sequence[float] | None:
     """Return the requests that run; a front end that tells no queue counts those beyond what may run, too."""
     running, cap = cut.gauge("sched.running"), cut.window.setting("sched.max_running")
@@ -130,6 +134,7 @@ def running_of(cut: Intervals) -> Sequence[float] | None:
     return [min(cap, n) for n in running]
 
 
+@once
 def waiting_of(cut: Intervals) -> Sequence[float]:
     """Return how many wait; where a front end counts all in flight as running, those beyond what may run."""
     waiting, running = cut.gauge("sched.waiting"), cut.gauge("sched.running")

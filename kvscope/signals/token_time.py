@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvscope.signals.intervals import Intervals
+from kvscope.signals.intervals import Intervals, once
 from kvscope.signals.steps import StepTimes, step_times
 
 PARTS = ("weights", "kv", "index", "host", "prefill_between", "stalls", "below_bound", "unknown")
@@ -44,6 +44,7 @@ class TokenTime:
         return {part: value / whole for part, value in self.seconds.items()}
 
 
+@once
 def token_time(cut: Intervals) -> TokenTime | None:
     """Return the parts of a token's time; None where neither steps nor gaps between tokens are told."""
     counted = _counted(cut)

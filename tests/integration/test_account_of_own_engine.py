@@ -41,6 +41,31 @@ def by_rows(names: Sequence[str], rows: Sequence[Sequence[float]]) -> dict[str, 
     return {part: value / whole for part, value in seconds.items()}
 
 
+TOKEN = {
+    "weights": ("time.linear",),
+    "kv": ("time.attend", "time.gather", "decompress.time", "tier.transfer_time"),
+    "index": ("sparse.index_time",),
+    "host": ("time.host", "time.sample"),
+}
+
+
+def token_by_rows(names: Sequence[str], rows: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Shares of a token's time: what each step that decoded spent on it, and on prompts beside it."""
+    at = {name: index for index, name in enumerate(names)}
+    seconds: Counter[str] = Counter()
+    for before, after in itertools.pairwise(rows):
+        grown = {name: after[index] - before[index] for name, index in at.items()}
+        if not grown["batch.decode_steps"]:
+            continue
+        parts = {part: sum(grown.get(name, 0.0) for name in from_) for part, from_ in TOKEN.items()}
+        seconds.update(parts)
+        decode = grown["time.step"] - grown["time.prefill"]
+        seconds["unknown"] += max(0.0, decode - sum(parts.values()))
+        seconds["prefill_between"] += grown["time.prefill"]
+    whole = sum(seconds.values())
+    return {part: value / whole for part, value in seconds.items()}
+
+
 @pytest.mark.parametrize("name", ["running_cap", "static_reservation", "token_budget", "client_bound", "nothing_wrong"])
 def test_each_part_is_within_three_points_of_the_step_rows(name: str) -> None:
     run = start(faults.get(name), {})
@@ -64,6 +89,11 @@ def test_each_part_is_within_three_points_of_the_step_rows(name: str) -> None:
         assert share == pytest.approx(expected.get(part, 0.0), abs=POINTS), part
     spent, watched = rows[-1], rows[-1][clock] - rows[0][clock]
     prefill = (spent[run.names.index("time.prefill")] - rows[0][run.names.index("time.prefill")]) / watched
+    token, by_part = found.levels["token"], token_by_rows(run.names, rows)
+    assert token is not None
+    assert found.known["token"] == "counted"
+    for part, share in token.items():
+        assert share == pytest.approx(by_part.get(part, 0.0), abs=POINTS), part
     engine = found.levels["engine"]
     assert engine is not None
     assert engine["prefill"] == pytest.approx(prefill, abs=POINTS)
