@@ -1,6 +1,7 @@
 """Ask a server the same prompts twice, and say whether its answers changed more than they differ by themselves.
 
-FILE has a prompt a line: text, or {"prompt": …} or {"messages": […]}; with response_format the answer is to be JSON.
+FILE has a prompt a line: text, or {"prompt": …} (text or token ids) or {"messages": […]}; with response_format the
+answer is to be JSON.
 First `bench answers URL --prompts FILE -o before.json`, then after the change the same with --against before.json (or
 another server's address, then both are asked). It says equal, different, or cannot tell. Of prompts and answers digests
 are kept, never text.

@@ -81,8 +81,9 @@ def _prompt(line: str, where: str) -> Prompt:
     except border.Refused as error:
         raise UsageError(str(error)) from error
     kept = {name: found[name] for name in ("prompt", "messages") if name in found}
-    if len(kept) != 1 or not isinstance(kept.get("prompt", ""), str) or not isinstance(kept.get("messages", []), list):
-        raise UsageError(f"{where}: expected text, or an object with prompt (text) or messages (a list)")
+    fits = isinstance(kept.get("prompt", ""), str | list) and isinstance(kept.get("messages", []), list)
+    if len(kept) != 1 or not fits:
+        raise UsageError(f"{where}: expected text, or an object with prompt (text or token ids) or messages (a list)")
     wanted = found.get("response_format")
     return Prompt(kept | ({"response_format": wanted} if wanted else {}), as_json=bool(wanted))
 
@@ -117,7 +118,8 @@ async def _ask(server: Server, prompt: Prompt, tokens: int) -> Reply:
     chat = "messages" in prompt.body
     body = {"model": server.model, "max_tokens": tokens, "temperature": 0.0, "seed": 0, **prompt.body}
     path = "/v1/chat/completions" if chat else "/v1/completions"
-    logprobs: dict[str, object] = {"logprobs": True} if chat else {"logprobs": 1}
+    # vLLM tells token ids, which are there without a tokenizer too.
+    logprobs: dict[str, object] = {"logprobs": True if chat else 1, "return_token_ids": True}
     try:
         async with asyncio.timeout(server.timeout_s):
             try:
@@ -139,7 +141,11 @@ def reply_of(answer: Any, prompt: Prompt) -> Reply:
     text = choice["message"]["content"] or "" if "message" in choice else choice["text"]
     told = choice.get("logprobs") or {}
     pieces, probabilities = _tokens(told)
-    if "".join(pieces).strip() != text.strip():
+    ids = choice.get("token_ids")
+    if isinstance(ids, list) and ids:
+        probabilities = probabilities if len(ids) == len(pieces) else []
+        pieces = [f"{border.whole(one, 'token id')} " for one in ids]
+    elif "".join(pieces).strip() != text.strip():
         # Bytes of a letter that spans tokens, or none at all: words are what can be compared.
         pieces, probabilities = [*_WORD.findall(text)], []
     hasher, digests = hashlib.blake2b(key=prompt.key, digest_size=_DIGEST_BYTES), []

@@ -93,11 +93,19 @@ def test_tokens_that_are_not_the_text_give_way_to_words() -> None:
     assert reply_of({"choices": [choice]}, PROMPT).logprobs == ()
 
 
+def test_token_ids_are_the_tokens_where_a_server_tells_them() -> None:
+    choice = {"text": "", "token_ids": [5, 6, 7], "logprobs": {"tokens": ["", "", ""], "token_logprobs": [-1, -2, -3]}}
+    other = {"text": "", "token_ids": [5, 6, 8], "logprobs": None}
+    a, b = (reply_of({"choices": [one]}, PROMPT) for one in (choice, other))
+    assert (len(a.digests), a.logprobs) == (4, (-1.0, -2.0, -3.0))
+    assert diverges(a, b) == 2
+
+
 def test_prompts_are_text_or_objects_and_a_wrong_one_is_named_by_its_line(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     asked = {"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}
-    path.write_text(f'plain text\n{{"prompt": "p"}}\n\n{json.dumps(asked)}\n')
-    assert [one.as_json for one in read_prompts(path)] == [False, False, True]
+    path.write_text(f'plain text\n{{"prompt": "p"}}\n\n{{"prompt": [1, 2]}}\n{json.dumps(asked)}\n')
+    assert [one.as_json for one in read_prompts(path)] == [False, False, False, True]
     for wrong in ('{"question": "x"}', '{"prompt": 1}', '{"prompt": "x", "messages": []}', "{"):
         path.write_text(f"fine\n{wrong}\n")
         with pytest.raises(UsageError, match=r"prompts\.jsonl"):
