@@ -251,6 +251,10 @@ class Watched:
         if poll.ended and not why:
             self.ended = True
             return events
+        if poll.ended:
+            # Its process is gone; another may take its place.
+            self.close()
+            self._again_s = now + AGAIN_S
         return events + self._heard(now, why)
 
     def close(self) -> None:
@@ -269,12 +273,7 @@ class Watched:
             self.close()
             self._again_s = self.clock() + AGAIN_S
             return Poll([]), str(error)
-        why = poll.silent or silence(self._source.describe())
-        if poll.ended and why:
-            # Its process is gone; another may take its place.
-            self.close()
-            self._again_s = self.clock() + AGAIN_S
-        return poll, why
+        return poll, poll.silent or silence(self._source.describe())
 
     def _heard(self, now: float, why: str) -> list[Event]:
         if not self._down.turns(DOWN, now, "yes" if why else "no"):

@@ -7,7 +7,6 @@ the environment. Addresses are on this machine unless it is said that others may
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import json
 import os
 import queue
@@ -19,7 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from kvscope.errors import KvscopeError, SourceError, UsageError
-from kvscope.sources.fetch import fetch
+from kvscope.sources.fetch import fetch, is_loopback
 
 TIMEOUT_S = 30.0
 RESEND_S = 60.0
@@ -52,18 +51,9 @@ def checked_url(text: str, option: str, *, remote: bool) -> str:
         raise UsageError(f"{option} {text}: not an address ({error})") from error
     if parts.scheme not in ("http", "https") or not host or parts.username is not None:
         raise UsageError(f"{option} {text}: expected http://HOST:PORT/… without a password in it")
-    if not remote and not _is_loopback(host):
+    if not remote and not is_loopback(host):
         raise UsageError(f"{option} {text}: another machine; --allow-remote lets it hear of findings")
     return text
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Program:

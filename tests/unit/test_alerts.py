@@ -130,6 +130,33 @@ def test_a_target_that_does_not_answer_is_told_and_tried_again() -> None:
     assert 200 <= events[1].t_s <= 216
 
 
+class Dies(PageSource):
+    """An engine whose process ends with its last words at 60 s."""
+
+    def poll(self) -> Poll:
+        poll = super().poll()
+        return poll if self.t < 60 else Poll(poll.samples, ended=True, silent="its process ended")
+
+
+def test_the_last_words_of_a_process_are_judged_and_another_may_take_its_place() -> None:
+    clock, opened = [0.0], []
+
+    def open_it() -> PageSource:
+        opened.append(clock[0])
+        if len(opened) == 2:
+            raise SourceError("no such process")
+        return Dies(Server(lambda _: 0.9)) if len(opened) == 1 else PageSource(Server(lambda _: 0.0))
+
+    rhythm = Rhythm(every_s=10.0, hold_s=5.0)
+    one = Watched("4711", open_it, BOOKS, rhythm, clock=lambda: clock[0])
+    events: list[Event] = []
+    for clock[0] in range(120):
+        events += one.poll()
+    told = [(event.event, event.id) for event in events]
+    assert told == [("began", RULE), ("began", DOWN), ("ended", DOWN)]
+    assert opened == [0, 74, 89]
+
+
 EVENT: dict[str, Any] = {
     "event": "began",
     "t_s": 1000.0,
