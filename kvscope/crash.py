@@ -13,7 +13,7 @@ from pathlib import Path
 from probes.border import printable
 from probes.version import __version__
 
-SECRET = ("--header", "--bearer-env")
+SECRET = ("--header", "--bearer-env", "--webhook")
 """Options whose value is not written down."""
 _FRAMES = 40
 

@@ -86,13 +86,17 @@ class Program:
 
 
 class Webhook:
-    """Posts each event as a JSON object."""
+    """Posts each event as a JSON object. The path of such an address is often a secret, so it is not shown."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        self.name, self._url, self._headers = url, url, headers
+        parts = urlsplit(url)
+        self.name, self._url, self._headers = f"{parts.scheme}://{parts.netloc}/…", url, headers
 
     def send(self, event: Told) -> None:
-        _post(self._url, event, self._headers)
+        try:
+            _post(self._url, event, self._headers)
+        except SourceError as error:
+            raise SourceError(str(error).replace(self._url.partition("?")[0], self.name)) from None
 
     def tick(self) -> None:
         """Nothing is repeated."""

@@ -252,6 +252,7 @@ def test_what_did_not_come_through_is_sent_again_in_order(taker: tuple[str, type
     assert [body["t_s"] for _, body, _ in handler.got] == [0, 1, 2]
     assert len(said) == 1
     assert "503" in said[0]
+    assert "hook" not in said[0]
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1/x", "http://alerts.example.org", "https://[2001:db8::1]/"])
