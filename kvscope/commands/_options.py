@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from kvscope.config import Settings
 
 TARGET_HELP = (
-    "URL (several with commas), prom+http://HOST:PORT, pid, or files: server log, page, saved scrapes, recording, "
-    "flight recorder, profiler trace, benchmark's result, figures; a folder, a pattern, - for what is piped in"
+    "URL (several with commas), prom+http://HOST:PORT, a list of them (file_sd:, http_sd+, dns:, k8s:), pid, or files: "
+    "server log, page, saved scrapes, recording, flight recorder, profiler trace, benchmark's result, figures; a "
+    "folder, a pattern, - for what is piped in"
 )
 
 
