@@ -1,6 +1,6 @@
 """Five hundred replicas behind a real Prometheus cost it as many queries a minute as five.
 
-Opt-in, it takes six minutes: ``KVSCOPE_LIVE=1 python -m pytest tests/live/test_prometheus_many.py``. Needs a
+Opt-in, it takes ten minutes: ``KVSCOPE_LIVE=1 python -m pytest tests/live/test_prometheus_many.py``. Needs a
 ``prometheus`` program (``apt-get install prometheus``). The replicas are made up: one page, served 500 times.
 """
 
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("KVSCOPE_LIVE"), reason="live: set KVSCOPE_LIVE=1"),
     pytest.mark.skipif(not shutil.which("prometheus"), reason="no prometheus program"),
 ]
-MANY, FEW, SCRAPE_S, WATCH_S = 500, 5, 15, 120.0
+MANY, FEW, SCRAPE_S, WATCH_S = 500, 5, 30, 150.0
 SERVER = Server(lambda _: 0.3)
 BEGAN_S = time.time()
 Pages = dict[int, bytes]
@@ -119,7 +119,8 @@ def calls(port: int) -> float:
 def watched(port: int, query: str) -> tuple[int, float, float]:
     """Replicas seen, queries a minute while they were watched for WATCH_S, and the longest poll in seconds."""
     longest = 0.0
-    with closing(open_target(f"prom+http://127.0.0.1:{port}?{query}last=30s")) as source:
+    # Both run on this machine, which may be busy: a query that is given up is asked again, and counts.
+    with closing(open_target(f"prom+http://127.0.0.1:{port}?{query}last=60s", timeout_s=60.0)) as source:
         # What is held already comes first, and how large a fleet it is.
         for _ in range(2):
             source.poll()
