@@ -42,6 +42,8 @@ class _Member:
     asked: bool = False
     due_s: float = 0.0
     pause_s: float = 0.0
+    left: bool = False
+    """No member any more: an answer that still comes is not heard."""
 
 
 Answer = tuple[_Member, list[Sample], tuple[str, ...]]
@@ -108,6 +110,8 @@ class FleetSource:
         samples: list[Sample] = []
         notices: list[str] = []
         for member, found, said in waiting:
+            if member.left:
+                continue
             samples += member.label(found)
             notices += [f"{member.label.replica}: {line}" for line in said]
         samples.sort(key=lambda sample: sample.t)
@@ -120,7 +124,10 @@ class FleetSource:
     def become(self, targets: Mapping[str, str]) -> None:
         """Have these members from now on; who was one already goes on as before."""
         known = {member.url: member for member in self._members}
-        self._members = [known.get(url) or _Member(url, Labeller(name)) for url, name in _urls(targets).items()]
+        wanted = _urls(targets)
+        self._members = [known.get(url) or _Member(url, Labeller(name)) for url, name in wanted.items()]
+        for url in known.keys() - wanted.keys():
+            known[url].left = True
 
     def _first_round(self) -> list[Answer]:
         """Ask everybody; wait for all, or as long as a round when somebody answered, or until nobody can any more."""

@@ -63,7 +63,12 @@ def test_a_file_of_targets_is_a_fleet_in_json_and_in_yaml(pages: tuple[int, dict
     assert sorted(json_only) == [f"http://127.0.0.1:{port}/b/metrics", f"http://127.0.0.1:{port}/metrics"]
     assert list(lookup_of(f"file_sd:{tmp_path}/engines.yml")()) == [f"http://127.0.0.1:{port}/metrics"]
     source = open_target(f"file_sd:{tmp_path}/*.json")
-    replicas = {dict(sample.labels).get("replica") for sample in source.poll().samples}
+    replicas: set[str | None] = set()
+    for _ in range(20):
+        # On a busy machine one of them may miss a round.
+        replicas |= {dict(sample.labels).get("replica") for sample in source.poll().samples}
+        if len(replicas) == 2:
+            break
     source.close()
     assert len(replicas) == 2
 
@@ -143,14 +148,20 @@ def test_members_come_and_go_and_a_list_that_cannot_be_had_changes_nothing(
 
     source = DiscoveredSource("file_sd:x", lookup=lookup, clock=lambda: now[0], fleet=FleetSource)
     seen, told = [], []
-    for _ in range(3):
+    for expected in ({"a", "b"}, {"a", "b"}, {"b"}):
         now[0] += 30.0
         source.poll()
         assert source._thread is not None
         source._thread.join()
         poll = source.poll()
         told += poll.notices
-        seen.append({dict(one.labels).get("replica") for one in [*poll.samples, *source.poll().samples]})
+        here = {dict(one.labels).get("replica") for one in poll.samples}
+        for _ in range(20):
+            # On a busy machine one of them may miss a round.
+            if here >= expected:
+                break
+            here |= {dict(one.labels).get("replica") for one in source.poll().samples}
+        seen.append(here)
     source.close()
     assert seen == [{"a", "b"}, {"a", "b"}, {"b"}]
     assert [line.split(": ")[-1] for line in told if "member" in line] == [
