@@ -45,7 +45,7 @@ def flagship_is(view: View, verdict: str) -> bool:
 
 def measuring(view: View) -> bool:
     """The experiment is being measured."""
-    return view.trial is not None and view.trial.have_s >= 6
+    return view.trial is not None and view.trial.windows >= 3
 
 
 STAGES: tuple[tuple[str, Callable[[View], bool], tuple[str, ...]], ...] = (

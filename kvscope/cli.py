@@ -104,6 +104,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
+_HELP_COLUMNS = 100
+"""As wide as help is written; it is not cut where a terminal is wider or narrower."""
+
+
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="kvscope", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -114,7 +118,8 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     for name in names:
         module = _module(name)
         summary, _, rest = (module.__doc__ or "").partition("\n\n")
-        groups.setdefault(module.GROUP, []).append(f"  {name:<11} {textwrap.shorten(summary, 100, placeholder=' …')}")
+        told = textwrap.wrap(" ".join(summary.split()), _HELP_COLUMNS - 14) or [""]
+        groups.setdefault(module.GROUP, []).append(f"  {name:<11} " + f"\n{' ' * 14}".join(told))
         sub = subparsers.add_parser(
             name,
             description=f"{summary}\n\n{rest}",
@@ -124,8 +129,8 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         if len(names) == 1:
             module.configure(sub)
     parser.usage = "kvscope [-h] [--version] COMMAND …" if len(names) > 1 else None
-    told = [line for group, lines in groups.items() for line in (f"{group}:", *lines, "")]
-    parser.description = "\n".join([DESCRIPTION, "", *told]).rstrip()
+    page = [line for group, lines in groups.items() for line in (f"{group}:", *lines, "")]
+    parser.description = "\n".join([DESCRIPTION, "", *page]).rstrip()
     return parser
 
 

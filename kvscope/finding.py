@@ -233,3 +233,11 @@ def fails(finding: Finding, fail_on: Verdict) -> bool:
     """Whether a finding is as strong as ``fail_on`` or stronger, and a fault: then a diagnosis ends in exit code 1."""
     counting = VERDICT_ORDER[: VERDICT_ORDER.index(fail_on) + 1]
     return finding.verdict in counting and finding.triage != NOTICE
+
+
+def unanswered(found: Diagnosis) -> str:
+    """Why a diagnosis answers nothing, so that no absence of findings is taken for health; empty where it does."""
+    if found.down:
+        return found.down
+    judged = found.coverage is None or found.coverage.judged or any(f.verdict != "needs_data" for f in found.findings)
+    return "" if judged else "no rule could be judged"

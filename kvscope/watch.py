@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK, EXIT_SOURCE, NotEnoughData, UsageError, nearest
-from kvscope.finding import fails
+from kvscope.finding import fails, unanswered
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
@@ -150,10 +150,9 @@ def exit_code(found: Diagnosis, fail_on: Verdict) -> int:
     judged, else 0."""
     if any(fails(finding, fail_on) for finding in found.findings):
         return EXIT_FINDING
-    judged = found.coverage is None or found.coverage.judged or any(f.verdict != "needs_data" for f in found.findings)
     if found.down:
         return EXIT_SOURCE
-    return EXIT_OK if judged else EXIT_NO_DATA
+    return EXIT_NO_DATA if unanswered(found) else EXIT_OK
 
 
 _BRIEF_S = 0.4

@@ -41,6 +41,18 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     add_playbooks(parser)
 
 
+def add_listing(parser: argparse.ArgumentParser) -> None:
+    """How a list is printed."""
+    parser.add_argument("--format", help="text or json (text)")
+
+
+def as_json(rows: object) -> str:
+    """A listing for programs."""
+    import json
+
+    return json.dumps(rows, indent=1, ensure_ascii=False)
+
+
 def add_slo(parser: argparse.ArgumentParser) -> None:
     """Promises about latency."""
     parser.add_argument(

@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 
 GROUP = "plan and measure"
+EXAMPLES = ("kvscope figures new figures.yaml", "kvscope figures show figures.yaml", "kvscope diagnose figures.yaml")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """new FILE, show FILE."""
+    from kvscope.commands._options import add_listing
+
+    add_listing(parser)
     parser.add_argument("action", choices=("new", "show"), help="new: write a form; show: what a filled one says")
     parser.add_argument("file", metavar="FILE", nargs="?", default="figures.yaml", help="(default figures.yaml)")
     parser.add_argument("--force", action="store_true", help="replace an existing file")
@@ -21,6 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the form, or list each figure under its canonical name."""
     from pathlib import Path
 
+    from kvscope.commands._options import as_json, settings_of, text_or_json
     from kvscope.errors import UsageError
     from kvscope.sources.stated import document
     from kvscope.sources.stated.figure import arms, unknown_notice
@@ -36,6 +41,12 @@ def run(options: argparse.Namespace) -> int:
         print(f"{path}: fill in what you know, then kvscope diagnose {path}")
         return 0
     stated = document.read(path)
+    if text_or_json(settings_of(options)):
+        figures = [
+            {"arm": one.arm, "metric": one.metric, "value": one.value, "said": one.key} for one in stated.figures
+        ]
+        print(as_json({"engine": stated.engine, "figures": figures, "settings": dict(stated.settings)}))
+        return 0
     before, after = arms(stated.figures)
     print(f"{stated.engine or 'no engine'}: before {before or '-'}, after {after or '-'}")
     for one in stated.figures:

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GROUP = "the built-in engine"
-EXAMPLES = ("kvscope knobs 4711 kernels=block",)
+EXAMPLES = ("kvscope knobs 4711", "kvscope knobs 4711 --set kernels=block --mark after")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """PID, changes, a name for the segment they start."""
+    from kvscope.commands._options import add_listing
+
     parser.add_argument("target", metavar="PID", help="pid of a built-in engine or its launcher, or its .ring file")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a knob, or load.NAME")
     parser.add_argument("--fault", metavar="NAME", help="set the knobs and the load of a named fault")
     parser.add_argument("--fix", metavar="NAME", help="set the knobs that end a named fault")
     parser.add_argument("--mark", default="", metavar="NAME", help="name of the segment that begins with the change")
+    add_listing(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -30,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     import sys
 
     from kvscope import faults
+    from kvscope.commands._options import as_json, settings_of, text_or_json
     from kvscope.sources.builtin import split_knobs
     from kvscope.sources.control import EngineControl
 
@@ -46,6 +50,9 @@ def run(options: argparse.Namespace) -> int:
     control = EngineControl(_ring(options.target))
     before = control.knobs()
     after = control.set(changes, options.mark) if changes or options.mark else before
+    if text_or_json(settings_of(options)):
+        print(as_json([{"name": name, "value": value, "was": before.get(name, "")} for name, value in after.items()]))
+        return 0
     for name, value in after.items():
         was = before.get(name, "")
         print(f"{name}={value}" + (f"  (was {was})" if was != value else ""))

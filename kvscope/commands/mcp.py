@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 GROUP = "set up"
+EXAMPLES = ("kvscope mcp",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grafana", action="store_true", help="export a dashboard")
     parser.add_argument("--engine", default="vllm", help="whose metric names an export uses (vllm)")
     parser.add_argument("--segments", metavar="BASELINE,CURRENT", help="the segments that explain compares")
-    parser.add_argument("--format", help="of explain: text or json (text)")
+    parser.add_argument("--format", help="of list and explain: text or json (text)")
     add_timing(parser)
     add_playbooks(parser)
 
@@ -53,7 +53,15 @@ def run(options: argparse.Namespace) -> int:
     return _WITH_BOOKS[options.action](options, books)
 
 
-def _list(_options: argparse.Namespace, books: dict[str, Playbook]) -> int:
+def _list(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
+    from kvscope.commands._options import as_json, settings_of, text_or_json
+
+    if text_or_json(settings_of(options)):
+        rows = [
+            {"id": one.id, "status": one.status, "title": one.title, "cause": one.cause.slug} for one in books.values()
+        ]
+        print(as_json(rows))
+        return 0
     for book in books.values():
         print(f"{book.id:<34} {book.status:<8} {book.title}")
     return 0

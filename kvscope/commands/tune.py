@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 GROUP = "plan and measure"
+EXAMPLES = ("kvscope tune --quick",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

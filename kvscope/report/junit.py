@@ -6,19 +6,26 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
 from kvscope import wording
-from kvscope.finding import Diagnosis, Finding, Verdict, fails
+from kvscope.finding import Diagnosis, Finding, Verdict, fails, unanswered
 
 
 def render(diagnosis: Diagnosis, fail_on: Verdict = "likely") -> str:
     """Return one test suite: a case for each finding, and for each signal that nobody supplied.
 
-    A finding fails where it would end the command in exit code 1; a weaker one passes, and says what it is.
+    A finding fails where it would end the command in exit code 1; a weaker one passes, and says what it is. A target
+    that is down, or of which nothing could be judged, is an error: the command ends in 3 or 4, and nothing passed.
     """
+    broken = unanswered(diagnosis)
     cases = [*(_case(one, fails(one, fail_on)) for one in diagnosis.findings), *_unknown(diagnosis)]
+    if broken:
+        cases.append(
+            f'<testcase classname="target" name="target"><error message={quoteattr(_clean(broken))}/></testcase>'
+        )
     failures = sum(fails(one, fail_on) for one in diagnosis.findings)
     skipped = sum(one.verdict == "needs_data" for one in diagnosis.findings) + len(diagnosis.unknown)
     name = quoteattr(f"kvscope {_clean(wording.what(diagnosis.source))}")
-    head = f'<testsuite name={name} tests="{len(cases)}" failures="{failures}" skipped="{skipped}" errors="0">'
+    counts = f'tests="{len(cases)}" failures="{failures}" skipped="{skipped}" errors="{int(bool(broken))}"'
+    head = f"<testsuite name={name} {counts}>"
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *cases, "</testsuite>"])
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kvscope import wording
-from kvscope.finding import Diagnosis, Finding, Verdict, fails
+from kvscope.finding import Diagnosis, Finding, Verdict, fails, unanswered
 from probes.version import __version__
 
 _TOLD = ("confirmed", "likely", "possible", "unexplained", "refuted")
@@ -23,7 +23,9 @@ def render(diagnosis: Diagnosis, fail_on: Verdict = "likely") -> str:
     run = {
         "tool": {"driver": {"name": "kvscope", "version": __version__, "rules": [_rule(one) for one in told]}},
         "results": [_result(at, one, target, fail_on) for at, one in enumerate(told)],
-        "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notes(diagnosis)}],
+        "invocations": [
+            {"executionSuccessful": not unanswered(diagnosis), "toolExecutionNotifications": _notes(diagnosis)}
+        ],
         "properties": {"source": diagnosis.source, "segments": [one.name for one in diagnosis.segments]},
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False)
@@ -59,4 +61,6 @@ def _notes(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     texts = [*diagnosis.notices]
     texts += [f"not judged: {one.title} ({one.id}): {one.notes}" for one in wording.undecided(diagnosis)]
     texts += [f"not known: {one.signal}: {one.reason}; {one.remedy}" for one in diagnosis.unknown]
-    return [{"level": "note", "message": {"text": text}} for text in texts]
+    broken = unanswered(diagnosis)
+    errors = [{"level": "error", "message": {"text": broken}}] if broken else []
+    return [*errors, *({"level": "note", "message": {"text": text}} for text in texts)]

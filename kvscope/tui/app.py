@@ -17,7 +17,7 @@ from textual.theme import Theme
 
 from kvscope.errors import UsageError, nearest
 from kvscope.tui import first_run, terminal
-from kvscope.tui.keys import KEYS, screen_keys
+from kvscope.tui.keys import KEYS, idle, screen_keys
 from kvscope.tui.ordering import Ordering
 from kvscope.tui.palette import (
     BAD,
@@ -148,6 +148,8 @@ class KvscopeApp(Ordering):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette offers what the keys do."""
         for key in KEYS:
+            if key.id in idle(self.view):
+                continue
             yield SystemCommand(key.title, key.says, partial(self.run_action, f"app.{key.binding.action}"))
         for key in screen_keys():
             yield SystemCommand(f"Screen: {key.title}", key.says, partial(self.run_action, f"app.{key.does}"))
@@ -155,7 +157,7 @@ class KvscopeApp(Ordering):
     def on_view_ready(self, message: ViewReady) -> None:
         """Give the view to the screens that can use it."""
         changed = self.view is None or self.view.offered != message.view.offered
-        changed = changed or (self.view is not None and self.view.can_apply != message.view.can_apply)
+        changed = changed or idle(self.view) != idle(message.view)
         self.view = message.view
         if changed:
             for line in (*self.screen.query(Bar), *self.screen.query(KeyBar)):

@@ -11,6 +11,7 @@ from textual.binding import Binding
 
 from kvscope import screens
 from kvscope.order import Diagnose, MarkBaseline, NextBaseline, Order, Overlay, Pause, Record, Scrub, Seek, Zoom
+from kvscope.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ KEYS = (
     Key("pause", "space", "Pause", "The view stands still, data are still collected; again: go on", Pause(), True),
     Key("diagnose", "d", "Diagnose", "Ask every playbook at once", Diagnose(), True),
     Key("apply", "a", "Apply", "Change the built-in engine as the finding proposes, then verify", "apply", True),
+    Key("profile", "p", "Profile", "How to profile a few steps: a trace lets more rules speak", "profile", True),
     Key("time.shorter", "plus,equals_sign", "Shorter time", "Charts show a shorter stretch", Zoom(-1), display="+"),
     Key("time.longer", "minus", "Longer time", "Charts show a longer stretch", Zoom(1), display="-"),
     Key("time.earlier", "comma", "Earlier", "Go back in time", Scrub(-1), display=","),
@@ -55,6 +57,27 @@ KEYS = (
     Key("quit", "q", "Quit", "Leave the dashboard", "quit", True),
 )
 BY_ID = {key.id: key for key in KEYS}
+
+
+_WHILE_IT_RUNS = ("mark", "mark.named", "pause", "diagnose", "record", "time.now")
+PROFILED = ("vllm", "sglang")
+"""Engines whose own profiler ``kvscope profile`` turns on."""
+
+
+def idle(view: View | None) -> set[str]:
+    """Ids of keys that would do nothing on this target: they are not offered."""
+    if view is None:
+        return {"profile"}
+    found = set() if view.can_apply else {"apply"}
+    if view.ended and not view.paused:
+        found |= {*_WHILE_IT_RUNS}
+    if len(view.segments) < 2:
+        found |= {"baseline", "time.overlay"}
+    if view.kind not in PROFILED or view.ended or not view.alive or "://" not in view.target:
+        found.add("profile")
+    if not any(finding.onset_s is not None for finding in view.findings):
+        found.add("time.onset")
+    return found
 
 
 def digit(name: str) -> str:

@@ -10,7 +10,7 @@ from kvscope import screens
 from kvscope.finding import Finding
 from kvscope.order import Apply, Look, MarkBaseline, Order, Seek, SetKnob, ToggleFault
 from kvscope.tui import saving
-from kvscope.tui.keys import BY_ID
+from kvscope.tui.keys import BY_ID, idle
 from kvscope.tui.panels.findings import FindingsPanel
 from kvscope.tui.poller import Poller, Watched
 from kvscope.tui.screens.board import Board
@@ -65,6 +65,16 @@ class Ordering(App[None]):
             EditScreen("name of the new segment", "after"),
             lambda name: self.order(MarkBaseline(name)) if name else None,
         )
+
+    def action_profile(self) -> None:
+        """Say the command that profiles this engine: it slows the engine down, so it asks in a terminal of its own."""
+        if self.view is None or "profile" in idle(self.view):
+            self.notify("Only a running vLLM or SGLang server can be profiled from here.", timeout=4)
+            return
+        command = f"kvscope profile {self.view.target} --steps 20"
+        self.copy_to_clipboard(command)
+        told = f"In another terminal (copied): {command}\nIt says what it costs, and asks before it starts."
+        self.notify(told, timeout=12, markup=False)
 
     def action_onset(self) -> None:
         """Show the moment at which the chosen finding began."""

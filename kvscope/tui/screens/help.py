@@ -8,10 +8,10 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Static
 
-from kvscope.tui.keys import KEYS, screen_keys
+from kvscope.tui.keys import KEYS, idle, screen_keys
 from kvscope.tui.palette import BAD, BRIGHT, DIM, GOOD, NOTE, TEXT, VERDICT_COLOUR, VERDICT_GLYPH
 from kvscope.tui.screens.dialogs import Dimmed
 
@@ -40,6 +40,10 @@ _MOVES = (
 )
 
 
+_KEY, _SAYS = 14, 22
+"""Columns of a key and of what it does: two such columns and a gap fit a terminal of 80."""
+
+
 class HelpScreen(Dimmed[None]):
     """Closes on any of the keys that close things."""
 
@@ -50,24 +54,37 @@ class HelpScreen(Dimmed[None]):
     ]
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(id="help"):
-            yield Static(self.text())
+        with VerticalScroll(id="help"), Horizontal():
+            yield Static(self.keys())
+            yield Static(self.signs())
 
     def on_mount(self) -> None:
         self.query_one("#help").border_title = "Help"
         self.query_one("#help").border_subtitle = "Esc closes"
 
-    def text(self) -> Text:
-        """The page."""
-        text = Text()
+    def keys(self) -> Text:
+        """What the keys do on this target and on the screen beneath."""
+        text, view = Text(), getattr(self.app, "view", None)
+        offered = set(view.offered) if view is not None and view.offered else None
         _head(text, "KEYS", first=True)
         for key in KEYS:
-            _row(text, key.display or key.keys, f"{key.title}. {key.says}")
-        for keys, what in _MOVES:
-            _row(text, keys, what)
+            if key.id not in idle(view):
+                _row(text, key.display or key.keys, f"{key.title}: {key.says[0].lower()}{key.says[1:]}")
         _head(text, "SCREENS")
         for key in screen_keys():
-            _row(text, key.keys, f"{key.title}. {key.says}")
+            if offered is None or key.id.removeprefix("screen.") in offered:
+                _row(text, key.keys, f"{key.title}: {key.says[0].lower()}{key.says[1:]}")
+        return text
+
+    def signs(self) -> Text:
+        """How to move, and what signs mean."""
+        text = Text()
+        below = self.app.screen_stack[self.app.screen_stack.index(self) - 1] if self in self.app.screen_stack else None
+        tables = below is None or bool(below.query("TablePanel"))
+        _head(text, "MOVING", first=True)
+        for keys, what in _MOVES:
+            if tables or not what.startswith("in a table"):
+                _row(text, keys, what)
         _head(text, "VERDICTS")
         for verdict, meaning in _VERDICTS.items():
             sign = VERDICT_GLYPH[verdict]  # type: ignore[index]
@@ -97,5 +114,5 @@ def _head(text: Text, title: str, first: bool = False) -> None:
 
 
 def _row(text: Text, key: str, what: str, colour: str = BRIGHT) -> None:
-    text.append(f"  {key:<16}", style=f"bold {colour}")
-    text.append(f"\n{' ' * 18}".join(textwrap.wrap(what, 50)) + "\n", style=TEXT)
+    text.append(f"{key:<{_KEY}}", style=f"bold {colour}")
+    text.append(f"\n{' ' * _KEY}".join(textwrap.wrap(what, _SAYS)) + "\n", style=TEXT)

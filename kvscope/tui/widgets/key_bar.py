@@ -6,6 +6,7 @@ from textual import events
 from textual.binding import Binding
 from textual.screen import Screen
 
+from kvscope.tui.keys import idle
 from kvscope.tui.palette import DIM, FIRST, paint
 from kvscope.tui.widgets.canvas import Canvas, Line
 
@@ -50,8 +51,9 @@ class KeyBar(Canvas):
     def _fitting(self, room: int) -> list[Binding]:
         """Every action once, in the order declared, without the last that make it too wide."""
         once: dict[str, Binding] = {}
+        useless = idle(getattr(self.app, "view", None))
         for active in self.screen.active_bindings.values():
-            if active.binding.show and (active.binding.action != "apply" or self._can_apply):
+            if active.binding.show and active.binding.id not in useless:
                 once.setdefault(active.binding.action, active.binding)
         shown = list(once.values())
         while sum(self._written(one) + _GAP for one in shown) - _GAP > room:
@@ -60,12 +62,6 @@ class KeyBar(Canvas):
                 break
             shown.remove(spare[-1])
         return shown
-
-    @property
-    def _can_apply(self) -> bool:
-        """A key that does nothing on this target is not offered."""
-        view = getattr(self.app, "view", None)
-        return view is None or bool(view.can_apply)
 
     def _written(self, binding: Binding) -> int:
         return len(self.app.get_key_display(binding)) + 1 + len(binding.description)

@@ -185,7 +185,7 @@ class LineChart(Canvas):
         mean = trend.told if self.picture.cursor_s is None else None
         value = _at(trend.points, self.picture.cursor_s) if mean is None else mean
         own = scale_for(value, trend.unit)
-        shown = {"roomy": own.text(value).rjust(9), "close": own.text(value), "bare": scale.number(value)}[form]
+        shown = {"roomy": own.text(value).rjust(9), "close": own.text(value), "bare": _short(own, value)}[form]
         shown = shown if mean is None else "⌀ " + shown.lstrip()
         mark = "◌ " if _dotted(at) else "● "
         return [(mark, paint(curve.colour)), (f"{trend.label} ", paint(DIM)), (shown, paint(BRIGHT, bold=True))]
@@ -288,11 +288,17 @@ class _Plot:
 
 
 def _typical(trend: Trend) -> float:
-    """What of a curve must be seen: where it mostly is while it is not zero."""
-    if isinstance(trend.points, Missing):
+    """What of a curve must be seen: where it mostly is; 0 for one that is mostly nothing."""
+    if isinstance(trend.points, Missing) or not trend.points:
         return 0.0
-    above = sorted(value for _, value in trend.points if value > 0)
-    return above[len(above) // 2] if above else 0.0
+    values = sorted(value for _, value in trend.points)
+    return max(values[len(values) // 2], 0.0)
+
+
+def _short(own: Scale, value: float) -> str:
+    """A number with as little of its unit as tells its size."""
+    unit = own.unit if own.unit in ("%", "s", "ms", "µs") or own.unit.endswith("B") else own.unit[:1]
+    return own.number(value) + (unit if unit.isalpha() or unit == "%" else "")
 
 
 def _length(groups: list[list[_Words]]) -> int:

@@ -11,12 +11,13 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from kvscope import report
-from kvscope.errors import UsageError
-from kvscope.finding import Evidence, Experiment, Verdict
+from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_SOURCE, UsageError
+from kvscope.finding import Coverage, Diagnosis, Evidence, Experiment, Verdict
 from kvscope.watch import exit_code
 from tests.unit.report.diagnoses import ACCESS, BLIND, CASES, FOUND, FULL, MEMORY, SUFFIX, UNKNOWN
 
@@ -167,3 +168,25 @@ def test_junit_counts_what_it_holds() -> None:
         assert int(suite.get("tests", "")) == len(suite.findall("testcase"))
         assert int(suite.get("failures", "")) == len(suite.findall("testcase/failure"))
         assert int(suite.get("skipped", "")) == len(suite.findall("testcase/skipped"))
+
+
+@pytest.mark.parametrize(
+    "found", [replace(BLIND, down="no answer"), replace(BLIND, coverage=Coverage(9, 0), findings=())]
+)
+def test_what_ends_the_command_in_3_or_4_is_no_success_for_ci_either(found: Diagnosis) -> None:
+    assert exit_code(found, "confirmed") in (EXIT_SOURCE, EXIT_NO_DATA)
+    suite = ElementTree.fromstring(report.render("junit", found))
+    assert suite.get("errors") == "1"
+    assert suite.find("testcase/error") is not None
+    (run,) = json.loads(report.render("sarif", found))["runs"]
+    assert run["invocations"][0]["executionSuccessful"] is False
+
+
+@pytest.mark.parametrize("fail_on", ["likely", "possible", "confirmed"])
+@pytest.mark.parametrize("case", CASES)
+def test_junit_and_sarif_fail_where_the_command_does(case: str, fail_on: Verdict) -> None:
+    found, fails = CASES[case], exit_code(CASES[case], fail_on) == EXIT_FINDING
+    suite = ElementTree.fromstring(report.render("junit", found, fail_on=fail_on))
+    assert (suite.get("failures") != "0") is fails
+    (run,) = json.loads(report.render("sarif", found, fail_on=fail_on))["runs"]
+    assert any(one["level"] == "error" for one in run["results"]) is fails
