@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from kvscope.order import Apply, Diagnose, MarkBaseline, NextBaseline, Order, Overlay, Pause, Record, Scrub, Seek, Zoom
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.keys import KEYS, screen_keys
+from kvscope.tui.keys import KEYS, idle, screen_keys
 from kvscope.tui.screens.dialogs import ConfirmScreen
 from kvscope.tui.screens.finding import FindingScreen
 from kvscope.tui.screens.help import HelpScreen
@@ -139,7 +139,8 @@ async def test_help_lists_every_key_of_the_footer() -> None:
     async with shown(size=(100, 60)) as (app, pilot):
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
-        told = str(app.screen.text().plain)
+        told = app.screen.keys().plain
+        assert "sort by another column" not in app.screen.signs().plain  # no table on the overview
         for word in ("baseline", "Pause", "Diagnose", "Apply", "Record", "Save", "Help", "Quit"):
             assert word in told
         await pilot.press("escape")
@@ -230,3 +231,18 @@ def text_of(app: KvscopeApp, panel: str) -> str:
 
     canvases = app.screen.query_one(f"#{panel}").query(Canvas)
     return "\n".join(canvas.render_line(y).text for canvas in canvases for y in range(canvas.size.height))
+
+
+def test_keys_that_would_do_nothing_are_not_offered() -> None:
+    engine = replace(full_view(4), kind="vllm", target="http://localhost:8000", can_apply=False)
+    assert "profile" not in idle(engine)
+    assert "apply" in idle(engine)
+    ended = replace(engine, ended=True, segments=engine.segments[-1:])
+    assert {"mark", "record", "diagnose", "profile", "baseline", "time.overlay"} <= idle(ended)
+    assert "profile" in idle(replace(engine, kind="ring"))
+
+
+def test_no_two_keys_differ_by_case_only_but_g_for_both_ends_of_a_list() -> None:
+    letters = [key for one in KEYS for key in one.keys.split(",") if len(key) == 1]
+    assert len({letter.lower() for letter in letters}) == len(letters)
+    assert all(one.keys.isdigit() for one in screen_keys())

@@ -41,10 +41,12 @@ class TimeAxis:
 
     def draw_names(self, rows: list[Line], spans: tuple[Span, ...], top: int, bottom: int) -> None:
         """Each segment's name at its start, on a row where no curve runs; left out where there is no such row."""
+        if len(spans) < 2:
+            return
         starts = [max(self.column(span.start_s), self.left) for span in spans]
         for span, start, end in zip(spans, starts, [*starts[1:], self.left + self.width], strict=True):
             name = clip(span.name, end - start - 2)
-            if len(spans) < 2 or len(name) < min(len(span.name), 4) or bottom - top < 3:
+            if len(name) < min(len(span.name), 4) or bottom - top < 3:
                 continue
             place = slice(start + 1, start + 2 + len(name))
             free = [y for y in (top, *range(bottom - 2, top, -1)) if not "".join(rows[y].chars[place]).strip()]
