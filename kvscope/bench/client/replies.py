@@ -119,16 +119,18 @@ async def _ask(server: Server, prompt: Prompt, tokens: int) -> Reply:
     body = {"model": server.model, "max_tokens": tokens, "temperature": 0.0, "seed": 0, **prompt.body}
     path = "/v1/chat/completions" if chat else "/v1/completions"
     # vLLM tells token ids, which are there without a tokenizer too.
-    logprobs: dict[str, object] = {"logprobs": True if chat else 1, "return_token_ids": True}
+    logprobs: dict[str, object] = {"logprobs": True if chat else 1}
+    ids: dict[str, object] = {"return_token_ids": True}
     try:
         async with asyncio.timeout(server.timeout_s):
-            try:
-                text = await http.post(server.address, path, {**body, **logprobs}, headers(server.key))
-            except Refused as refused:
-                if refused.status not in (400, 422, 501):
-                    raise
-                # A server that tells no probabilities.
-                text = await http.post(server.address, path, body, headers(server.key))
+            for more in (logprobs | ids, ids, {}):
+                try:
+                    text = await http.post(server.address, path, body | more, headers(server.key))
+                    break
+                except Refused as refused:
+                    # A server that tells none of it; the last is the plain question.
+                    if refused.status not in (400, 422, 501) or not more:
+                        raise
         return reply_of(border.document(text, "the answer"), prompt)
     except (TimeoutError, OSError, EOFError, Refused, border.Refused, KeyError, TypeError, ValueError) as error:
         said = str(error) or type(error).__name__

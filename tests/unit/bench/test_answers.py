@@ -118,12 +118,17 @@ class Model(BaseHTTPRequestHandler):
     """An OpenAI-compatible server that answers with ``say(prompt)``; its probabilities are told where asked for."""
 
     say: Callable[[str], str]
+    refuses: tuple[str, ...] = ()
+    """Options with which a question is refused."""
 
     def do_GET(self) -> None:
         self._send({"data": [{"id": "m"}]})
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if any(name in asked for name in self.refuses):
+            self.send_error(400)
+            return
         text = type(self).say(asked.get("prompt") or asked["messages"][0]["content"])
         tokens = [f"{word} " for word in text.split(" ")]
         rows = [{"token": token, "logprob": -0.5} for token in tokens]
@@ -194,6 +199,18 @@ def test_two_servers_are_asked_in_turn_and_json_is_held_to_be_json(
     told = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["quantities"]}
     assert (told["json_valid_before"], told["json_valid"]) == (1.0, 1.0)
     assert code == 4
+
+
+@pytest.mark.parametrize("refuses", [("logprobs",), ("return_token_ids",), ("logprobs", "return_token_ids")])
+def test_a_server_that_tells_neither_probabilities_nor_ids_is_asked_without(
+    model: tuple[str, type[Model]], tmp_path: Path, refuses: tuple[str, ...]
+) -> None:
+    url, handler = model
+    handler.refuses = refuses
+    (tmp_path / "asked").write_text("x\n")
+    assert run(["bench", "answers", url, "--prompts", str(tmp_path / "asked")]) == 0
+    handler.refuses = ("prompt",)
+    assert run(["bench", "answers", url, "--prompts", str(tmp_path / "asked")]) == 3
 
 
 def test_a_server_that_is_none_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
