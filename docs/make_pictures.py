@@ -1,15 +1,18 @@
 """Record the walk-through of the README: the demo on a real engine, from healthy to confirmed, one picture a stage.
 
-``python docs/make_pictures.py [--png]`` from a checkout with the extra `engine` (a minute). Nothing on them is made up:
-the dashboard of ``kvscope demo`` is drawn without a terminal, and saved when the script reaches each stage. With
-``--png`` the SVG files are also drawn by Chromium, through Playwright.
+``python docs/make_pictures.py`` from a checkout with the extra `engine` and Chromium (a minute). Nothing on them is
+made up: the dashboard of ``kvscope demo`` is drawn without a terminal, and saved when the script reaches each stage.
+``--situations`` draws the first screen of captured engines instead, from the folder that KVSCOPE_CAPTURES names.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,9 +29,11 @@ from kvscope.sources import open_target
 from kvscope.sources.builtin import BuiltinEngine
 from kvscope.tui.app import KvscopeApp
 from kvscope.view import View
+from tests.tui.situations import NAMES, session_of
 
 OUT = Path(__file__).parent / "images" / "walkthrough"
 SIZE = (130, 38)
+SCREEN = (120, 36)
 ACT_S, LIMIT_S = 14.0, 240.0
 
 
@@ -38,9 +43,9 @@ def seconds_in(view: View, name: str) -> float:
     return current.end_s - current.start_s if current is not None and current.name == name else 0.0
 
 
-def flagship_is(view: View, verdict: str) -> bool:
-    """Whether the demo's finding has that verdict."""
-    return any(one.id == "memory-down-throughput-flat" and one.verdict == verdict for one in view.findings)
+def found_as(view: View, verdict: str) -> bool:
+    """Whether the finding that the demo acts on has that verdict."""
+    return any(one.verdict == verdict and one.experiment and one.experiment.set for one in view.findings)
 
 
 def measuring(view: View) -> bool:
@@ -51,10 +56,10 @@ def measuring(view: View) -> bool:
 STAGES: tuple[tuple[str, Callable[[View], bool], tuple[str, ...]], ...] = (
     ("1-healthy", lambda view: seconds_in(view, "dense") >= 11, ("plus",)),
     ("2-compressed", lambda view: seconds_in(view, "compressed") >= 2.5, ()),
-    ("3-finding", lambda view: seconds_in(view, "compressed") >= 8 and flagship_is(view, "likely"), ()),
-    ("4-evidence", lambda view: flagship_is(view, "likely"), ("2",)),
+    ("3-finding", lambda view: seconds_in(view, "compressed") >= 8 and found_as(view, "likely"), ()),
+    ("4-evidence", lambda view: found_as(view, "likely"), ("2",)),
     ("5-verify", measuring, ("escape",)),
-    ("6-confirmed", lambda view: flagship_is(view, "confirmed") and seconds_in(view, "verified") >= ACT_S + 3, ()),
+    ("6-confirmed", lambda view: found_as(view, "confirmed") and seconds_in(view, "verified") >= ACT_S + 3, ()),
 )
 """Name, when it is taken, and the keys pressed before."""
 
@@ -81,21 +86,42 @@ async def wait(app: KvscopeApp, pilot: Pilot[None], reached: Callable[[View], bo
     raise TimeoutError(f"the demo did not reach {name} in {LIMIT_S:.0f} s")
 
 
-def draw() -> None:
-    """Every SVG file as a PNG beside it, 1300 pixels wide."""
-    from playwright.sync_api import sync_playwright
+async def situations() -> None:
+    """The first screen of every situation of ``tests/tui/situations.py``, on the captures of KVSCOPE_CAPTURES."""
+    for name in NAMES:
+        with session_of(name) as session:
+            app = KvscopeApp(session, interval_s=600)
+            async with app.run_test(size=SCREEN) as pilot:
+                for _ in range(4):
+                    app.poller.drain()
+                    await pilot.pause()
+                picture = app.export_screenshot(title=f"kvscope: {name}")
+        draw(picture, OUT.parent / "situations" / f"{name}.png", 1000, 600)
 
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1300, "height": 800})
-        for path in sorted(OUT.glob("*.svg")):
-            page.set_content(f'<body style="margin:0"><div style="width:1300px">{path.read_text()}</div></body>')
-            page.locator("svg").first.screenshot(path=path.with_suffix(".png"))
-        browser.close()
+
+def draw(svg: str, path: Path, width: int, height: int) -> None:
+    """An SVG as a PNG, drawn by Chromium."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        page.write_text(f'<body style="margin:0"><div style="width:{width}px">{svg}</div></body>', encoding="utf-8")
+        flags = (
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder}/profile",
+        )
+        command = [browser, *flags, f"--screenshot={path}", f"--window-size={width},{height}", page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
 def main() -> None:
-    """Run the demo's engine and record."""
+    """Run the demo's engine and record; or draw the situations."""
+    if "--situations" in sys.argv[1:]:
+        asyncio.run(situations())
+        return
     OUT.mkdir(parents=True, exist_ok=True)
     engine = BuiltinEngine.start(KNOBS, ("--threads", "2"))
     try:
@@ -106,8 +132,7 @@ def main() -> None:
         session.close()
     finally:
         engine.stop(keep_recorder=False)
-    if "--png" in sys.argv[1:]:
-        draw()
+    draw((OUT / "6-confirmed.svg").read_text(encoding="utf-8"), OUT.parent / "demo.png", 1300, 790)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -26,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDING = ROOT / "samples" / "quiet" / "vllm-healthy.jsonl"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PATIENCE_S = 60.0
+ESCAPES = re.compile(r"\x1b(\[[0-9;?<>=]*[A-Za-z]|\][^\x07]*\x07)")
 
 
 @contextmanager
@@ -40,8 +44,10 @@ def served(*words: str) -> Iterator[int]:
         assert any("Serving" in line for line in process.stdout)
         for _ in range(200):
             with socket.socket() as probe:
+                probe.settimeout(PATIENCE_S)
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
+            time.sleep(0.05)  # it says that it serves before it listens
         yield port
     finally:
         process.terminate()
@@ -83,6 +89,25 @@ async def opened(port: int, headers: dict[str, str]) -> str:
                 if message.type == aiohttp.WSMsgType.BINARY and message.data:
                     return "first packet"
     return "closed"
+
+
+async def test_its_page_is_sent_the_whole_first_screen(port: int) -> None:
+    wanted = {"limit", "clients send no more", "room", "KV pool", "tok/s out", "No fault seen", "Quit"}
+    seen = ""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(
+            f"http://127.0.0.1:{port}/ws?width=140&height=40", headers={"Origin": f"http://127.0.0.1:{port}"}
+        ) as socket_,
+        asyncio.timeout(PATIENCE_S),
+    ):
+        async for message in socket_:
+            if message.type == aiohttp.WSMsgType.BINARY:
+                seen += ESCAPES.sub("", message.data.decode("utf-8", "ignore"))
+            if all(word in seen for word in wanted):
+                break
+    assert [word for word in wanted if word not in seen] == []
+    assert "not drawn" not in seen
 
 
 def test_a_name_that_was_made_to_point_here_is_refused(port: int) -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from kvscope.screens import Chart
 from kvscope.signals.reading import Missing
 from kvscope.tui.palette import FIRST, curve_colour
-from kvscope.tui.panels.panel import Panel, Slot
+from kvscope.tui.panels.panel import CURSOR_KEYS, Panel, Slot
 from kvscope.tui.widgets.line_chart import Curve, LineChart, Picture
 from kvscope.view import Trend, View
 
@@ -21,12 +21,7 @@ class ChartPanel(Panel, can_focus=True):
 
     TITLE = "Charts"
     READS = ("trends", "segments", "window", "past", "ended")
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "cursor(-1)", "Earlier", show=False, id="cursor.left"),
-        Binding("right", "cursor(1)", "Later", show=False, id="cursor.right"),
-        Binding("shift+left", "cursor(-10)", "Much earlier", show=False),
-        Binding("shift+right", "cursor(10)", "Much later", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*CURSOR_KEYS]
 
     def __init__(self, chart: Chart, name: str, slot: Slot = "page") -> None:
         super().__init__(name, chart.title, slot)
@@ -38,9 +33,10 @@ class ChartPanel(Panel, can_focus=True):
 
     def show(self, view: View) -> None:
         for chart, curves in zip(self.query(LineChart), self.chart.pictures, strict=True):
+            told = [(at, name) for at, name in enumerate(curves) if known(view, name)] or list(enumerate(curves))
             chart.show(
                 Picture(
-                    tuple(Curve(trend_of(view, name), curve_colour(name, at)) for at, name in enumerate(curves)),
+                    tuple(Curve(trend_of(view, name), curve_colour(name, at)) for at, name in told),
                     view.window,
                     view.segments,
                     chart.picture.cursor_s,

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kvscope.signals.reading import Missing
-from kvscope.tui.panels.panel import Panel, Slot
+from kvscope.tui.panels.panel import CURSOR_KEYS, Panel, Slot
 from kvscope.tui.widgets.heat_map import HeatMap
 from kvscope.view import HeatMap as Cells
 from kvscope.view import View
@@ -21,10 +21,7 @@ class MapPanel(Panel, can_focus=True):
     READS = ("layers", "latencies", "segments", "window", "ended")
     HELP = "Bytes of each layer, or requests by latency, over time; arrow keys read single cells."
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "cursor(-1)", "Earlier", show=False),
-        Binding("right", "cursor(1)", "Later", show=False),
-        Binding("shift+left", "cursor(-10)", "Much earlier", show=False),
-        Binding("shift+right", "cursor(10)", "Much later", show=False),
+        *CURSOR_KEYS,
         Binding("up", "layer(-1)", "Layer up", show=False),
         Binding("down", "layer(1)", "Layer down", show=False),
     ]

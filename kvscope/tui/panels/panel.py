@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rich.text import Text
+from textual.binding import Binding
 from textual.containers import Vertical
 from textual.widgets import Static
 
@@ -12,6 +13,15 @@ from kvscope.tui.widgets.canvas import Canvas
 from kvscope.view import View
 
 Slot = Literal["top", "story", "chart", "page"]
+
+
+CURSOR_KEYS = (
+    Binding("left", "cursor(-1)", "Earlier", show=False, id="cursor.left"),
+    Binding("right", "cursor(1)", "Later", show=False, id="cursor.right"),
+    Binding("shift+left", "cursor(-10)", "Much earlier", show=False),
+    Binding("shift+right", "cursor(10)", "Much later", show=False),
+)
+"""Of every panel with a time axis."""
 
 
 class Panel(Vertical):

@@ -104,7 +104,8 @@ class LineChart(Canvas):
         values = [value for curve in known for _, value in curve.trend.points]  # type: ignore[union-attr]
         shown = [_typical(curve.trend) for curve in known]
         for trend in (curve.trend for curve in known):
-            shown += [level for level in (trend.target, trend.baseline, *(trend.band or ())) if level]
+            shown += [edge for edge in trend.band or () if edge]
+            values += [level for level in (trend.target, trend.baseline) if level]
             values += [value for _, value in trend.ghost]
         top = max(*values, *shown)
         top = top if top > 0 else 1.0
