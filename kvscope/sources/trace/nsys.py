@@ -41,9 +41,13 @@ _ROWS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 
 
+_UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+"""SQLite quotes what is damaged in its errors, whatever bytes that is."""
+
+
 def is_nsys(path: Path) -> bool:
     """Whether a SQLite file is such an export, and no recording of ours."""
-    with contextlib.suppress(sqlite3.Error, OSError), contextlib.closing(_open(path)) as database:
+    with contextlib.suppress(*_UNREADABLE, OSError), contextlib.closing(_open(path)) as database:
         return bool(_tables(database) & {_KERNEL, _GRAPH})
     return False
 
@@ -66,7 +70,7 @@ def read(path: Path) -> Trace:
                     if len(trace) >= MOST_EVENTS:
                         trace.damage = f"{path}: more than {MOST_EVENTS} events; the rest was left out"
                         break
-    except sqlite3.Error as error:
+    except _UNREADABLE as error:
         raise SourceError(f"{path}: an export of Nsight Systems that cannot be read ({error})") from error
     if not len(trace):
         raise SourceError(f"{path}: an export of Nsight Systems without kernels; record with --trace cuda,nvtx")
@@ -75,7 +79,9 @@ def read(path: Path) -> Trace:
 
 def _open(path: Path) -> sqlite3.Connection:
     # A query string in a file's name must not become options of the database.
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    database.text_factory = lambda text: text.decode("utf-8", errors="replace")
+    return database
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
