@@ -13,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from kvscope import kv_types
 from kvscope.errors import SourceError
 from kvscope.sources.stated.figure import Figure, Stated
 from probes import border
@@ -168,7 +167,9 @@ def _of_json(text: str, path: Path) -> Result | list[Result] | None:
         except border.Refused as error:
             raise SourceError(str(error)) from error
     if isinstance(document, list):
-        return _llama_bench(document)
+        from kvscope.sources.stated.llama_bench import of_rows
+
+        return of_rows(document)
     if not isinstance(document, dict):
         return None
     for reader in (_serving, _throughput, _guidellm, _aiperf, _lm_eval):
@@ -178,7 +179,8 @@ def _of_json(text: str, path: Path) -> Result | list[Result] | None:
     return None
 
 
-def _get(document: Mapping[str, Any], *names: str) -> float | None:
+def number_at(document: Mapping[str, Any], *names: str) -> float | None:
+    """Return the first of ``names`` that holds a number that can be used, or None."""
     for name in names:
         value = document.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -196,21 +198,21 @@ def _serving(document: Mapping[str, Any]) -> Result | None:
     sglang = "median_e2e_latency_ms" in document or "accept_length" in document
     found = Result("sglang bench_serving" if sglang else "vllm bench serve")
     _who(found, document)
-    found.count = _get(document, "completed", "num_prompts") or 0.0
+    found.count = number_at(document, "completed", "num_prompts") or 0.0
     _load(found, document)
-    found.rate("requests_per_s", "requests.finished", _get(document, "request_throughput"))
-    found.rate("generation_tokens_per_s", "tokens.generated", _get(document, "output_throughput"))
-    inputs, duration = _get(document, "total_input_tokens", "total_input"), _get(document, "duration")
+    found.rate("requests_per_s", "requests.finished", number_at(document, "request_throughput"))
+    found.rate("generation_tokens_per_s", "tokens.generated", number_at(document, "output_throughput"))
+    inputs, duration = number_at(document, "total_input_tokens", "total_input"), number_at(document, "duration")
     if inputs is not None and duration:
         found.rate("prompt_tokens_per_s", "tokens.prompt", inputs / duration)
     for name, metric in {**_LATENCIES, "e2e_latency": "latency.e2e"}.items():
         given = {
-            "mean": _get(document, f"mean_{name}_ms"),
-            "p50": _get(document, f"median_{name}_ms", f"p50_{name}_ms"),
-            "p90": _get(document, f"p90_{name}_ms"),
-            "p95": _get(document, f"p95_{name}_ms"),
-            "p99": _get(document, f"p99_{name}_ms"),
-            "std": _get(document, f"std_{name}_ms"),
+            "mean": number_at(document, f"mean_{name}_ms"),
+            "p50": number_at(document, f"median_{name}_ms", f"p50_{name}_ms"),
+            "p90": number_at(document, f"p90_{name}_ms"),
+            "p95": number_at(document, f"p95_{name}_ms"),
+            "p99": number_at(document, f"p99_{name}_ms"),
+            "std": number_at(document, f"std_{name}_ms"),
         }
         if any(value is not None for value in given.values()):
             found.spread(_NAMES.get(name, name.removesuffix("_latency")), metric, 1e-3, given)
@@ -232,10 +234,10 @@ def _load(found: Result, document: Mapping[str, Any]) -> None:
         (("total_input_tokens", "total_input"), "request.tokens_in"),
         (("total_output_tokens", "total_output"), "request.tokens_out"),
     ):
-        total = _get(document, *names)
+        total = number_at(document, *names)
         if total is not None and found.count:
             found.means[metric] = total / found.count
-    clients, offered = _get(document, "max_concurrency"), document.get("request_rate")
+    clients, offered = number_at(document, "max_concurrency"), document.get("request_rate")
     said = []
     if clients:
         said.append(f"{clients:g} clients")
@@ -250,9 +252,9 @@ def _throughput(document: Mapping[str, Any]) -> Result | None:
     if "tokens_per_second" not in document or "elapsed_time" not in document:
         return None
     found = Result("vllm bench throughput", {"engine": "vllm"})
-    found.count = _get(document, "num_requests") or 0.0
-    found.rate("requests_per_s", "requests.finished", _get(document, "requests_per_second"))
-    total = _get(document, "tokens_per_second")
+    found.count = number_at(document, "num_requests") or 0.0
+    found.rate("requests_per_s", "requests.finished", number_at(document, "requests_per_second"))
+    total = number_at(document, "tokens_per_second")
     if total is not None:
         found.numbers.append(Number("all_tokens_per_s", total, "1/s", None, "higher"))
     return found
@@ -272,7 +274,9 @@ def _guidellm(document: Mapping[str, Any]) -> Result | None:
         good = one.get("successful") if isinstance(one, dict) else None
         return good if isinstance(good, dict) else {}
 
-    found.count = _get(part("time_to_first_token_ms"), "count") or _get(part("request_latency"), "count") or 0.0
+    found.count = (
+        number_at(part("time_to_first_token_ms"), "count") or number_at(part("request_latency"), "count") or 0.0
+    )
     for name, metric, source, scale in (
         ("ttft", "latency.ttft", "time_to_first_token_ms", 1e-3),
         ("tpot", "latency.tpot", "time_per_output_token_ms", 1e-3),
@@ -281,14 +285,14 @@ def _guidellm(document: Mapping[str, Any]) -> Result | None:
     ):
         one = part(source)
         percentiles = one.get("percentiles") if isinstance(one.get("percentiles"), dict) else {}
-        given = {"mean": _get(one, "mean"), "std": _get(one, "std_dev"), "p50": _get(one, "median")}
-        given |= {key: _get(percentiles, key) for key in ("p90", "p95", "p99")}  # type: ignore[arg-type]
+        given = {"mean": number_at(one, "mean"), "std": number_at(one, "std_dev"), "p50": number_at(one, "median")}
+        given |= {key: number_at(percentiles, key) for key in ("p90", "p95", "p99")}  # type: ignore[arg-type]
         if one:
             found.spread(name, metric, scale, given)
-    found.rate("requests_per_s", "requests.finished", _get(part("requests_per_second"), "mean"))
-    found.rate("generation_tokens_per_s", "tokens.generated", _get(part("output_tokens_per_second"), "mean"))
+    found.rate("requests_per_s", "requests.finished", number_at(part("requests_per_second"), "mean"))
+    found.rate("generation_tokens_per_s", "tokens.generated", number_at(part("output_tokens_per_second"), "mean"))
     for name, metric in (("prompt_token_count", "request.tokens_in"), ("output_token_count", "request.tokens_out")):
-        value = _get(part(name), "mean")
+        value = number_at(part(name), "mean")
         if value is not None:
             found.means[metric] = value
     return found
@@ -304,7 +308,9 @@ def _aiperf(document: Mapping[str, Any]) -> Result | None:
         one = records.get(name)
         return one if isinstance(one, dict) else {}
 
-    found.count = _get(part("request_count"), "avg", "value") or _get(part("time_to_first_token"), "count") or 0.0
+    found.count = (
+        number_at(part("request_count"), "avg", "value") or number_at(part("time_to_first_token"), "count") or 0.0
+    )
     for name, metric, source in (
         ("ttft", "latency.ttft", "time_to_first_token"),
         ("itl", "latency.itl", "inter_token_latency"),
@@ -312,20 +318,22 @@ def _aiperf(document: Mapping[str, Any]) -> Result | None:
     ):
         one = part(source)
         scale = 1e-3 if str(one.get("unit", "ms")).startswith("ms") else 1.0
-        given = {"mean": _get(one, "avg"), "std": _get(one, "std")}
-        given |= {key: _get(one, key) for key in ("p50", "p90", "p95", "p99")}
+        given = {"mean": number_at(one, "avg"), "std": number_at(one, "std")}
+        given |= {key: number_at(one, key) for key in ("p50", "p90", "p95", "p99")}
         if one:
             found.spread(name, metric, scale, given)
     # Its gap between tokens is a mean per request, which is what others call TPOT.
     if "latency.itl" in found.means:
         found.means["latency.tpot"] = found.means["latency.itl"]
-    found.rate("requests_per_s", "requests.finished", _get(part("request_throughput"), "avg", "value"))
-    found.rate("generation_tokens_per_s", "tokens.generated", _get(part("output_token_throughput"), "avg", "value"))
+    found.rate("requests_per_s", "requests.finished", number_at(part("request_throughput"), "avg", "value"))
+    found.rate(
+        "generation_tokens_per_s", "tokens.generated", number_at(part("output_token_throughput"), "avg", "value")
+    )
     for name, metric in (
         ("input_sequence_length", "request.tokens_in"),
         ("output_sequence_length", "request.tokens_out"),
     ):
-        value = _get(part(name), "avg")
+        value = number_at(part(name), "avg")
         if value is not None:
             found.means[metric] = value
     return found
@@ -341,11 +349,11 @@ def _lm_eval(document: Mapping[str, Any]) -> Result | None:
             continue
         for name in one:
             measure, _, rest = str(name).partition(",")
-            known = _get(one, name)
+            known = number_at(one, name)
             if known is None or "stderr" in measure:
                 continue
             if measure in ("acc", "acc_norm", "exact_match", "f1", "pass@1"):
-                error = _get(one, f"{measure}_stderr,{rest}")
+                error = number_at(one, f"{measure}_stderr,{rest}")
                 found.numbers.append(
                     Number(
                         f"{task} {measure}"[:120], known, "ratio", 2 * error if error is not None else None, "higher"
@@ -359,53 +367,6 @@ def _lm_eval(document: Mapping[str, Any]) -> Result | None:
     if isinstance(model, str):
         found.tags["model"] = model[:120]
     return found
-
-
-def _llama_bench(rows: list[Any]) -> list[Result]:
-    """Read llama-bench's JSON: a run each where its KV types, layers on the device or attention differ."""
-    runs: dict[str, Result] = {}
-    known = [row for row in rows[:2000] if isinstance(row, dict)]
-    varied = [name for name in _LLAMA_OPTIONS if len({str(row.get(name)) for row in known if name in row}) > 1]
-    for row in known:
-        speed, spread = _get(row, "avg_ts"), _get(row, "stddev_ts")
-        samples = row.get("samples_ts")
-        count = len(samples) if isinstance(samples, list) and samples else 5
-        if speed is None or speed <= 0:
-            continue
-        name = ", ".join(f"{option} {row.get(option)}" for option in varied)[:120]
-        found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
-        error = 2 * spread / count**0.5 if spread is not None else None
-        _llama_speed(found, _get(row, "n_prompt") or 0, _get(row, "n_gen") or 0, speed, error)
-        _llama_kv(found, row)
-        for told, tag in (("model_type", "model"), ("gpu_info", "device")):
-            if isinstance(row.get(told), str) and row[told]:
-                found.tags.setdefault(tag, row[told][:120])
-    return list(runs.values())
-
-
-_LLAMA_OPTIONS = ("type_k", "type_v", "flash_attn", "fa", "n_gpu_layers", "ngl", "no_kv_offload", "nkvo", "model")
-"""Options by which runs of one table differ, in llama-bench's JSON and as heads of its tables."""
-
-
-def _llama_kv(found: Result, row: Mapping[str, Any]) -> None:
-    """Take the KV's bits of a row: f16 is what llama-bench does not print in a table."""
-    if "type_k" not in row and "type_v" not in row:
-        return
-    kinds = [kv_types.find(str(row.get(name, "f16")).strip()) for name in ("type_k", "type_v")]
-    bits = [kind.bits() for kind in kinds if kind is not None]
-    told = [one for one in bits if one is not None]
-    if len(told) == 2:
-        found.means["config.kv_bits"] = sum(told) / 2
-
-
-def _llama_speed(found: Result, prompt: float, generated: float, speed: float, error: float | None) -> None:
-    if prompt and not generated:
-        found.numbers.append(Number(f"pp{prompt:g}_tokens_per_s", speed, "1/s", error, "higher"))
-        found.means.setdefault("tokens.prompt", speed)
-    elif generated and not prompt:
-        found.numbers.append(Number(f"tg{generated:g}_tokens_per_s", speed, "1/s", error, "higher"))
-        found.means.setdefault("tokens.generated", speed)
-        found.means.setdefault("latency.tpot", 1.0 / speed)
 
 
 _TEXT = {
@@ -422,8 +383,6 @@ _TEXT = {
 _TEXT_LATENCY = re.compile(
     r"^(Mean|Median|P50|P90|P95|P99|Std) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*(\d+(?:\.\d+)?)"
 )
-_LLAMA_TEST = re.compile(r"(?:(pp) ?(\d{1,9}))?(?:\+?(tg) ?(\d{1,9}))?(?: @ d(\d{1,9}))?")
-_SPEED = re.compile(r"(\d+(?:\.\d+)?)(?:\s*±\s*(\d+(?:\.\d+)?))?")
 
 
 def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
@@ -444,9 +403,11 @@ def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
 
 def _of_text(text: str) -> list[Result]:
     """The tables that vLLM's and SGLang's serving benchmarks print, llama-bench's, and llama-batched-bench's."""
+    from kvscope.sources.stated.llama_bench import of_table
+
     found: list[Result] = []
     for head, rows in _tables(text):
-        found += _batched(head, rows) if "S_TG t/s" in head else _llama_table(head, rows)
+        found += of_table(head, rows)
     parts = text.split("Serving Benchmark Result")
     for before, part in pairwise(parts):
         one = _serving(dict(_text_fields(part)))
@@ -455,54 +416,6 @@ def _of_text(text: str) -> list[Result]:
             one.name = titles[-1][:80] if titles and ":" not in titles[-1] else f"run {len(found) + 1}"
             found.append(one)
     return found
-
-
-def _llama_table(head: list[str], rows: list[list[str]]) -> list[Result]:
-    lower = [name.lower() for name in head]
-    speeds = [index for index, name in enumerate(lower) if name == "t/s" or name.startswith("t/s ")]
-    if not speeds or "test" not in lower:
-        return []
-    test = lower.index("test")
-    varied = [
-        index
-        for index, name in enumerate(lower)
-        if name in _LLAMA_OPTIONS and len({row[index] for row in rows}) > 1 and len(speeds) == 1
-    ]
-    runs: dict[str, Result] = {}
-    for row in rows[:2000]:
-        shape = _LLAMA_TEST.fullmatch(row[test])
-        for index in speeds:
-            speed = _SPEED.match(row[index])
-            if shape is None or speed is None or float(speed[1]) <= 0:
-                continue
-            name = ", ".join(f"{head[one]} {row[one]}" for one in varied) or f"{head[index]} {index}"[:80]
-            found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
-            error = 2 * float(speed[2]) / 5**0.5 if speed[2] else None
-            _llama_speed(found, float(shape[2] or 0), float(shape[4] or 0), float(speed[1]), error)
-            _llama_kv(found, dict(zip(lower, row, strict=True)))
-            if "model" in lower:
-                found.tags.setdefault("model", row[lower.index("model")][:120])
-    return list(runs.values())
-
-
-def _batched(head: list[str], rows: list[list[str]]) -> list[Result]:
-    """Read llama-batched-bench's row of the largest batch: so many requests decode side by side."""
-    known: list[dict[str, float]] = []
-    for row in rows[:2000]:
-        cells = {name: _SPEED.fullmatch(text) for name, text in zip(head, row, strict=True)}
-        known.append({name: float(cell[1]) for name, cell in cells.items() if cell is not None})
-    whole = [row for row in known if {"PP", "TG", "B", "S_TG t/s"} <= row.keys() and row["TG"] > 0]
-    if not whole:
-        return []
-    most = max(whole, key=lambda one: (one["B"], one["PP"]))
-    found = Result("llama-batched-bench", {"engine": "llama.cpp", "offered_load": f"{most['B']:g} clients"})
-    found.rate("generation_tokens_per_s", "tokens.generated", most["S_TG t/s"])
-    found.rate("prompt_tokens_per_s", "tokens.prompt", most.get("S_PP t/s"))
-    found.means |= {"sched.running": most["B"], "request.tokens_in": most["PP"], "request.tokens_out": most["TG"]}
-    if "T_TG s" in most:
-        found.means["latency.tpot"] = most["T_TG s"] / most["TG"]
-        found.numbers.append(Number("tpot_mean_s", most["T_TG s"] / most["TG"], "s", None, "lower"))
-    return [found]
 
 
 def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
