@@ -35,7 +35,7 @@ DIAGNOSE_EVERY_S = 5.0
 FACTS_EVERY_S = 60.0
 _MOST_OF_A_CORE, _PART_OF_A_CORE = 0.1, 0.01
 """Shares of time that diagnoses may take: an expensive one comes less often, but who has just come waits for one."""
-_GROWN = 0.25
+_GROWN = 0.5
 """A verdict over all that was watched changes as that grows: while it is young it is judged anew after this part."""
 _LONG_AGO_S = 86_400.0
 """Samples older than this are a recording's, and not a sign of silence."""
