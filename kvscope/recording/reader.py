@@ -261,10 +261,14 @@ def _connect(path: Path, option: str) -> sqlite3.Connection:
     try:
         # One transaction for everything: a writer that folds meanwhile would show us values twice, or never.
         db.execute("BEGIN")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        named = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type <> 'index'")}
+        pretended = schema.NAMED & (named - {str(name) for (name,) in db.execute(schema.REAL_TABLES)})
     except _UNREADABLE:
         db.close()
         raise
+    if pretended:
+        db.close()
+        raise SourceError(f"{path}: {min(pretended)} is no table of its own; expected a recording as kvscope writes it")
     return db
 
 

@@ -34,6 +34,11 @@ CREATE TABLE marks (t REAL NOT NULL, name TEXT NOT NULL, tags TEXT NOT NULL);
 """``ticks`` not yet folded into ``chunks``; a generation is one folding, and chunks of it share their ``times``."""
 
 
+REAL_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+"""What somebody else's database really holds: a view or a module behind a name may compute rows without end."""
+NAMED = frozenset(("header", "series", "ticks", "times", "chunks", "marks"))
+
+
 def lay_out(db: sqlite3.Connection) -> None:
     """Create the tables in an empty file."""
     db.executescript(f"BEGIN; PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA}; {TABLES} COMMIT;")

@@ -535,12 +535,57 @@ def _service() -> Any:
     return Service("m", NumberTokenizer(16), 16, 64, 1, post)
 
 
+_EXPORT: dict[str, tuple[str, tuple[tuple[Any, ...], ...]]] = {
+    "StringIds": ("id, value", ((1, "flash_fwd"), (2, "nccl"), (3, "cudaLaunchKernel"))),
+    "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs", ((1_700_000_000_000_000_000,),)),
+    "TARGET_INFO_GPU": ("name", (("NVIDIA H200",),)),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": (
+        "start, end, correlationId, nameId, globalTid",
+        tuple((at * 10_000, at * 10_000 + 900, at, 3, 1 << 24) for at in range(1, 9)),
+    ),
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        "start, end, correlationId, demangledName, globalPid, deviceId, streamId",
+        tuple((at * 10_000 + 1000, at * 10_000 + 8000, at, 1 + at % 2, 1 << 24, 0, 7) for at in range(1, 9)),
+    ),
+    "NVTX_EVENTS": ("start, end, text, textId, globalTid", ((10_000, 50_000, "step", None, 1 << 24),)),
+}
+"""The tables of an export of Nsight Systems that are read."""
+
+
+def exports(rng: random.Random) -> bytes:
+    """An export with some of its cells, names or rows replaced, or a few of its bytes."""
+    heads = {name: columns for name, (columns, _) in _EXPORT.items()}
+    tables = {name: [list(row) for row in rows] for name, (_, rows) in _EXPORT.items()}
+    for _ in range(_few(rng)):
+        name = rng.choice(list(tables))
+        columns, rows = heads[name], tables[name]
+        way = rng.randrange(6)
+        if way == 0 and len(tables) > 1:
+            del tables[name]
+        elif way == 1:
+            heads[name] = columns.replace(rng.choice(columns.split(", ")), f"c{rng.randrange(9)}")
+        elif rows:
+            row = rng.choice(rows)
+            row[rng.randrange(len(row))] = rng.choice((*NUMBERS[:5], -(2**63), 2**63 - 1, 1e300, b"\xff" * 9, *TEXTS))
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        path = Path(folder) / "e.sqlite"
+        with closing(sqlite3.connect(path)) as db, db:
+            for name, rows in tables.items():
+                with suppress(sqlite3.Error, UnicodeError, OverflowError):
+                    db.execute(f"CREATE TABLE {name} ({heads[name]})")
+                    for row in rows:
+                        db.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+        data = path.read_bytes()
+    return _bytes(rng, data) if rng.random() < 0.2 else data
+
+
 READERS: dict[str, tuple[Make, Callable[[bytes, Path], list[str]], str]] = {
     "pages": (pages, read_target, "page.prom"),
     "series": (series, read_target, "series.jsonl"),
     "recordings": (recordings, read_target, "recording.db"),
     "rings": (rings, read_target, "engine-1-1.ring"),
     "traces": (traces, read_target, "trace.json"),
+    "exports": (exports, read_target, "export.sqlite"),
     "logs": (_of_samples("logs", 20_000), read_target, "server.log"),
     "figures": (_of_samples("figures"), read_target, "figures.yaml"),
     "results": (_of_samples("results"), read_target, "result.json"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -99,3 +100,23 @@ def test_a_recording_whose_damage_is_quoted_in_bytes_that_are_no_text(place: Pat
         path = place / "quoted"
         path.write_bytes(damaged(recorded.read_bytes(), [(0.08996212114847514, b"\x00\x00\x00\x80", 0)], cut))
         read(path)
+
+
+ENDLESS = "WITH RECURSIVE c(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM c)"
+
+
+def test_a_view_that_computes_rows_without_end_is_not_read(place: Path, recorded: Path) -> None:
+    export = place / "export.sqlite"
+    export.unlink(missing_ok=True)
+    with closing(sqlite3.connect(export)) as database, database:
+        database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, correlationId, demangledName)")
+        database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 1, 1)")
+        database.execute(f"CREATE VIEW StringIds AS {ENDLESS} SELECT id, 'x' AS value FROM c")
+    read(export)
+    copy = place / "views.db"
+    copy.write_bytes(recorded.read_bytes())
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute("DROP TABLE marks")
+        database.execute(f"CREATE VIEW marks AS {ENDLESS} SELECT id AS t, 'm' AS name, '' AS tags FROM c")
+    with pytest.raises(KvscopeError, match="marks is no table of its own"):
+        open_target(str(copy))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kvscope.errors import SourceError
+from kvscope.recording.schema import REAL_TABLES
 from kvscope.sources.trace.events import MOST_EVENTS, Trace
 from probes import border
 
@@ -85,7 +86,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _tables(database: sqlite3.Connection) -> set[str]:
-    return {str(name) for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+    # No views: one may compute rows without end.
+    return {str(name) for (name,) in database.execute(REAL_TABLES)}
 
 
 def _query(
