@@ -13,7 +13,6 @@ import secrets
 import sys
 import threading
 from collections.abc import Callable
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -22,6 +21,7 @@ from engine.handler import Handler
 from engine.serving.service import Service
 from engine.serving.ticket import Ticket
 from engine.visitors import own_names
+from probes.bounded_http import BoundedHTTPServer
 from probes.runtime import process_start_ticks
 
 REPLY_TIMEOUT_S = 120.0
@@ -45,8 +45,8 @@ class Command:
         return self.status, self.reply
 
 
-class _HTTP(ThreadingHTTPServer):
-    daemon_threads = True
+class _HTTP(BoundedHTTPServer):
+    most_connections = 1024
     # A load client opens all its connections at once; the default of five makes the others wait for a retry.
     request_queue_size = 256
 

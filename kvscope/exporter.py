@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from kvscope.errors import UsageError
 from kvscope.exposition import Exposition
 from kvscope.sources.source import Source
+from probes.bounded_http import BoundedHTTPServer
 from probes.openmetrics import CONTENT_TYPE
 
 HOST = "127.0.0.1"
@@ -29,10 +30,9 @@ class Exporter:
         self._page, self._why = "", "nothing polled yet"
         handler = type("Handler", (_Handler,), {"page": staticmethod(self.page)})
         try:
-            self._http = ThreadingHTTPServer((HOST, port), handler)
+            self._http = BoundedHTTPServer((HOST, port), handler)
         except (OSError, OverflowError) as error:
             raise UsageError(f"--port {port}: {error}; expected a free port, 0 picks one") from error
-        self._http.daemon_threads = True
         self.port = int(self._http.server_address[1])
         self._thread = threading.Thread(target=self._http.serve_forever, name="export", daemon=True)
         self._thread.start()
@@ -65,6 +65,8 @@ class Exporter:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    timeout = 10.0
+    """Seconds that a connection may say nothing."""
     page: Callable[[], tuple[int, str]]
 
     def do_GET(self) -> None:
