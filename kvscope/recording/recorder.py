@@ -95,6 +95,7 @@ class Recorder:
         self._ids: dict[tuple[str, Labels], int] = {
             (metric, labels_from(labels)): number for number, metric, labels in rows_of_series
         }
+        self._last_id = max(self._ids.values(), default=0)
         self._oldest = math.inf
         self._waiting = 0
         self._fold()
@@ -118,8 +119,12 @@ class Recorder:
                 continue
             number = self._ids.get((metric, labels))
             if number is None:
-                number = self._ids[metric, labels] = len(self._ids) + 1
-                fresh.append((number, metric, json.dumps(labels)))
+                text = json.dumps(labels)
+                number = self._known(metric, text)
+                if number is None:
+                    number = self._last_id = self._last_id + 1
+                    fresh.append((number, metric, text))
+                self._ids[metric, labels] = number
             run = runs.get(t)
             if run is None:
                 run = runs[t] = ([], [])
@@ -133,8 +138,8 @@ class Recorder:
                     self._db.executemany("INSERT INTO series VALUES (?, ?, ?)", fresh)
                 self._db.execute("INSERT INTO ticks (data) VALUES (?)", (pack_tick(runs),))
         except sqlite3.Error as error:
-            for key in list(self._ids)[len(self._ids) - len(fresh) :]:
-                del self._ids[key]
+            refused = {number for number, _, _ in fresh}
+            self._ids = {key: number for key, number in self._ids.items() if number not in refused}
             raise self._lost(error) from error
         self._settle()
         self._oldest = min(self._oldest, *runs)
@@ -200,6 +205,16 @@ class Recorder:
                     self._db.execute("DELETE FROM ticks")
             except sqlite3.Error as error:
                 raise self._lost(error) from error
+        # Label sets that ended would pile up for as long as a recording runs: the file knows them.
+        self._ids = {key: number for key, number in self._ids.items() if number in series}
+
+    def _known(self, metric: str, labels: str) -> int | None:
+        """Return the number that the file has for a series which said nothing lately."""
+        try:
+            row = self._db.execute("SELECT id FROM series WHERE metric = ? AND labels = ?", (metric, labels)).fetchone()
+        except sqlite3.Error as error:
+            raise self._lost(error) from error
+        return None if row is None else int(row[0])
 
     def _write_chunks(self, series: Mapping[int, tuple[Times, Values]]) -> None:
         generation = self._db.execute("SELECT coalesce(max(generation), 0) + 1 FROM chunks").fetchone()[0]

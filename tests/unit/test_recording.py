@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from kvscope.errors import SourceError, UsageError
 from kvscope.recording import RecordedMark, Recorder, Recording, read, write_fixture
 from kvscope.recording.chunk import pack_times, pack_values, unpack_times, unpack_values
 from kvscope.recording.fixture import parse_series, series_text
+from kvscope.sources import open_target
 from kvscope.sources.source import Description, Mark, Poll
 from probes.sample import Sample, labels_of
 
@@ -302,3 +304,17 @@ def test_a_full_disk_ends_a_recording_in_one_line_and_keeps_what_was_written(tmp
             recorder.add(many)
     recorder.close()
     assert next(sample.value for sample in read(path) if isinstance(sample, Sample)) == 1.0
+
+
+def test_a_series_that_was_silent_for_long_goes_on_under_its_own_number(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "r.db")
+    for t in range(0, 4000, 20):
+        born = [Sample("requests.finished", 1.0, float(t), labels_of(reason=str(t)))]
+        back = [Sample("sched.waiting", float(t), float(t))] if t < 20 or t > 3900 else []
+        recorder.add([Sample("sched.running", 2.0, float(t)), *born, *back])
+    assert len(recorder._ids) < 50
+    recorder.close()
+    with closing(open_target(str(tmp_path / "r.db"))) as source:
+        samples = source.poll().samples
+    assert [one.t for one in samples if one.metric == "sched.waiting"] == [0.0, 3920.0, 3940.0, 3960.0, 3980.0]
+    assert len({one.labels for one in samples if one.metric == "requests.finished"}) == 200
