@@ -19,7 +19,7 @@ from probes.sample import Labels, Sample, labels_of
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
 _RESOLVED_BYTES = 24 << 20
-_MOST_TARGETS = 100_000
+_FEW_TARGETS, _MOST_TARGETS = 2048, 100_000
 _MOST_SETS, _MOST_BUCKETS = 1000, 8000
 """Label sets of one metric that are told apart; further ones are added up as ``other``. A page of 64 layers, or of 200
 adapters with five reasons to end each, has as many."""
@@ -104,6 +104,10 @@ class PageReader:
         """Return the samples of raw series that ``resolve`` knew, all of one time."""
         result = PageResult()
         values, grows = self._fold(rows, result)
+        if len(self._targets) > max(_FEW_TARGETS, 2 * len(values)):
+            # Most are of label sets that ended: what the next page has is resolved anew.
+            self._targets.clear()
+            self._resolved.known.clear()
         for metric, value in (side or {}).items():
             values.setdefault((metric, ()), value)
         derived = self._derive(values)
