@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvscope.amounts import amount
-from kvscope.plan import kinds
 from kvscope.plan.bound import Bound
 from kvscope.plan.formulas import Estimate
+from kvscope.plan.kinds import KINDS
 from kvscope.plan.plan import Figures, LayerRow, Plan
 from kvscope.plan.target import Reported
 
@@ -210,7 +210,7 @@ def _explained(plan: Plan, bound: Bound | None, estimates: tuple[Estimate, ...])
         yield from (f"  {step}" for step in plan.memory.steps)
     yield "kinds:"
     for kind in dict.fromkeys(row.layer.kind for row in plan.rows):
-        yield f"  {kind}: {kinds.says(kind)}"
+        yield f"  {kind}: {KINDS[kind].says}"
     weights = plan.ask.model.weights
     if weights is not None:
         active = f"{weights.active_parameters / 1e9:.3g} G of {weights.parameters / 1e9:.3g} G parameters a token"
