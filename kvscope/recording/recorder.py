@@ -76,9 +76,10 @@ class Recorder:
         """Why nothing is written any more (a full disk); what was written before is whole."""
         fresh = _create_private(path)
         self._lock = _locked(path)
+        db: sqlite3.Connection | None = None
         try:
             # Opened in one thread and written in another (the dashboard's), never by two at once.
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             if fresh:
                 schema.lay_out(self._db)
                 self._write_header(source, synthetic)
@@ -89,6 +90,8 @@ class Recorder:
             self._db.execute("PRAGMA wal_autocheckpoint=0")
             rows_of_series = self._db.execute("SELECT id, metric, labels FROM series").fetchall()
         except (sqlite3.DatabaseError, SourceError) as error:
+            if db is not None:
+                db.close()
             os.close(self._lock)
             raise UsageError(f"{path}: cannot be appended to ({error}); give another file name") from error
         self._settled_s = -math.inf

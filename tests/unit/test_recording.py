@@ -190,7 +190,7 @@ def test_a_long_tag_is_cut_for_it_cannot_be_a_setting(tmp_path: Path) -> None:
 
 def test_another_schema_is_refused_by_name(tmp_path: Path) -> None:
     record(tmp_path / "r.db", ticks(1))
-    with sqlite3.connect(tmp_path / "r.db") as db:
+    with closing(sqlite3.connect(tmp_path / "r.db")) as db, db:
         db.execute("PRAGMA user_version=7")
     db.close()
     with pytest.raises(SourceError, match="recording schema 7, this kvscope reads schema 1"):
