@@ -12,9 +12,11 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import urllib.request
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,8 @@ from tests.lab.scenario import BUDGET, CAP, KV_TYPE, POOL, REUSE, Load, Settings
 START_S = 180.0
 STOP_S = 15.0
 BLOCK = 16
+DEVICE_TOKENS = 262_144
+"""KV tokens of the device that Dynamo's mocker simulates here, whatever pool a case gives it (its own default)."""
 
 
 class Command(NamedTuple):
@@ -170,9 +174,35 @@ def _dynamo(settings: Settings, load: Load, port: int, folder: Path) -> list[Com
     worker += ["--max-num-seqs", str(settings[CAP]), "--max-num-batched-tokens", str(settings[BUDGET])]
     if not settings[REUSE]:
         worker.append("--no-enable-prefix-caching")
+    worker += ["--planner-profile-data", str(_step_times(folder / "steps.npz"))]
     # The worker first: the front end then finds it at once.
     page = {"DYN_SYSTEM_PORT": str(port + 1), "DYN_SYSTEM_HOST": "127.0.0.1"}
     return [Command(worker, {**env, **page}, 1.5), Command(front, env)]
+
+
+def _step_times(path: Path) -> Path:
+    """Write the mocker's step times (ms) as a profile, so that they follow tokens and not the share of the pool in use.
+
+    Without a profile a decode step takes 5.74 + 54.01 p - 25.74 p² ms, p the share of the pool in use: a larger pool
+    alone makes steps faster there, which no device does. Here p is the share of ``DEVICE_TOKENS``, and the pool is only
+    what it is on a device: room. Prefill keeps its formula (n new tokens: 4.21e-7 n² + 0.01518 n + 16.5 ms).
+    """
+    prompts = [float(round(16384 ** (k / 200))) for k in range(201)]
+    held = [0.0, *(16 * (DEVICE_TOKENS / 16) ** (k / 200) for k in range(201))]
+    shares = [tokens / DEVICE_TOKENS for tokens in held]
+    arrays = {
+        "prefill_isl": ([len(set(prompts))], sorted(set(prompts))),
+        "prefill_ttft_ms": ([len(set(prompts))], [4.21e-7 * n * n + 0.01518 * n + 16.5 for n in sorted(set(prompts))]),
+        "decode_active_kv_tokens": ([len(held)], held),
+        "decode_context_length": ([2], [1.0, float(DEVICE_TOKENS)]),
+        "decode_itl": ([len(held), 2], [ms for p in shares for ms in 2 * [5.74 + 54.01 * p - 25.74 * p * p]]),
+    }
+    with zipfile.ZipFile(path, "w") as file:
+        for name, (shape, values) in arrays.items():
+            about = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {tuple(shape)}, }}".ljust(117) + "\n"
+            head = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(about)) + about.encode()
+            file.writestr(f"{name}.npy", head + struct.pack(f"<{len(values)}d", *values))
+    return path
 
 
 def _words_body(prompt: Sequence[int], tokens: int, settings: Settings) -> dict[str, Any]:

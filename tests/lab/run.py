@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import multiprocessing
 import os
 import queue
 import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.lab import engines
@@ -66,6 +68,7 @@ def _run(case: Case, settings: Settings, load: Load, folder: Path, seconds: floa
         shutil.copyfileobj(plain, packed)
     log.unlink()
     shutil.rmtree(folder / "kv", ignore_errors=True)
+    (folder / "steps.npz").unlink(missing_ok=True)
     about: dict[str, object] = {
         "seconds": seconds,
         "warm_s": WARM_S,
@@ -108,31 +111,41 @@ def main() -> int:
     asked.add_argument("--workers", type=int, default=1)
     asked.add_argument("--port", type=int, default=18500)
     asked.add_argument("--minutes", type=float, default=1e9)
-    asked.add_argument("--pin", action="store_true", help="give each worker's engine a core of its own")
+    asked.add_argument(
+        "--pin", type=int, default=-1, help="each worker's engine has a core of its own, from this one on"
+    )
     args = asked.parse_args()
-    cases: queue.Queue[Case] = queue.Queue()
+    # Forked before any thread: the clients of one worker must not be timed by another's interpreter lock.
+    fork = multiprocessing.get_context("fork")
+    cases: multiprocessing.Queue[int] = fork.Queue()
     for seed in seeds_of(args.seeds):
-        cases.put(draw(args.engine, seed))
-    until = time.monotonic() + 60 * args.minutes
-    bad: list[str] = []
+        cases.put(seed)
+    failed = fork.Value("i", 0)
 
     def work(number: int) -> None:
-        while time.monotonic() < until:
-            try:
-                case = cases.get_nowait()
-            except queue.Empty:
-                return
-            core = str(number) if args.pin else ""
-            bad.extend(run_case(case, args.out, args.seconds, args.port + 10 * number, core))
-            print(f"{case.name} done, {cases.qsize()} left", flush=True)
+        core = str(args.pin + number) if args.pin >= 0 else ""
+        for seed in _until(cases, time.monotonic() + 60 * args.minutes):
+            case = draw(args.engine, seed)
+            bad = run_case(case, args.out, args.seconds, args.port + 10 * number, core)
+            print(f"{case.name} done", *bad, sep="\n  ", flush=True)
+            with failed:
+                failed.value += len(bad)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(args.workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    print(*bad, sep="\n", file=sys.stderr)
-    return 1 if bad else 0
+    workers = [fork.Process(target=work, args=(k,)) for k in range(args.workers)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return 1 if failed.value else 0
+
+
+def _until(cases: multiprocessing.Queue[int], end: float) -> Iterator[int]:
+    """Yield what is queued, as long as there is time."""
+    while time.monotonic() < end:
+        try:
+            yield cases.get(timeout=1)
+        except queue.Empty:
+            return
 
 
 if __name__ == "__main__":
