@@ -27,11 +27,12 @@ from engine.exposition import latency_histograms, render
 from engine.geometry import DTYPES
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import KnobError
+from engine.lab.recall import task
+from engine.lab.workload import Load, RecallLoad
 from engine.llm import Engine
 from engine.memory import keep_freed_memory
 from engine.model import ModelConfig
 from engine.quality import Quality
-from engine.recall import task
 from engine.scheduler import check_fits
 from engine.server import Command, Server
 from engine.serving.desk import Desk
@@ -39,7 +40,6 @@ from engine.serving.service import Service
 from engine.serving.ticket import Ticket
 from engine.settings import Settings
 from engine.weights import open_model
-from engine.workload import Load, RecallLoad
 from probes import border
 from probes.recorder import Recorder
 from probes.ring import RingWriter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.knobs import KnobError, Knobs
-from engine.workload import PREFIX, Load
+from engine.lab.workload import PREFIX, Load
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from engine import settings
 from engine.exposition import latency_histograms
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.knobs import Knobs
+from engine.lab.workload import Load, RecallLoad
 from engine.llm import Engine
 from engine.model import Decoder, ModelConfig
 from engine.weights.shipped import load_shipped
-from engine.workload import Load, RecallLoad
 from kvscope.faults import Fault, Truth
 from probes.catalog import CATALOG
 from probes.recorder import Recorder

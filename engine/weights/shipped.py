@@ -11,7 +11,7 @@ from engine.model import Decoder, ModelConfig
 from engine.tokenizer import NumberTokenizer
 from engine.weights._base import Loaded, frozen
 
-PACKAGE = "engine.recall"
+FOLDER = resources.files("engine.weights") / "recall"
 CONFIG_FILE, WEIGHTS_FILE = "recall.json", "recall.safetensors"
 
 
@@ -54,8 +54,9 @@ def from_safetensors(config: ModelConfig, data: bytes, name: str) -> Decoder:
 
 def _read(name: str) -> bytes:
     try:
-        return resources.files(PACKAGE).joinpath(name).read_bytes()
+        return (FOLDER / name).read_bytes()
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{PACKAGE} has no {name}: reinstall the project, or make it with `python -m engine.recall.train --out DIR`"
+            f"engine/weights/recall has no {name}: reinstall the project, or make it with "
+            f"`python -m engine.lab.recall.train --out DIR`"
         ) from None

@@ -83,7 +83,7 @@ def rows(order: Mapping[str, Any], total: int, done: int = 0) -> Iterator[Fact]:
     """Yield the rows of a job of the accuracy laboratory, under a bar of ``total`` parts, ``done`` of them before."""
     bar = Bar(total, done)
     try:
-        for fact in facts("engine.accuracy", order=order):
+        for fact in facts("engine.lab.accuracy", order=order):
             if "says" in fact:
                 bar.say(fact["says"])
             if "row" in fact:

@@ -34,7 +34,7 @@ WAYS = ("generic", "block")
 ROUNDS, QUICK_ROUNDS = 8, 4
 TOKENS_OUT = 32
 CLIENTS = {"cpu": 2, "cuda": 8}
-MODULES = {"cpu": "engine.index_table", "cuda": "engine.kernels._cuda.index_table"}
+MODULES = {"cpu": "engine.lab.tables.index_cpu", "cuda": "engine.lab.tables.index_cuda"}
 """By device, the module that times one layer there."""
 BLOCK_TOKENS = {"cpu": 32, "cuda": 64}
 SHIPPED, KIB_A_TOKEN = "shipped", 4

@@ -153,7 +153,7 @@ def gain_at(found: Mapping[tuple[int, str], Measures], length: int) -> float:
     return generic / block - 1
 
 
-DEVICES = {"cpu": "engine.kernel_table", "cuda": "engine.kernels._cuda.table"}
+DEVICES = {"cpu": "engine.lab.tables.kernels_cpu", "cuda": "engine.lab.tables.kernels_cuda"}
 """By device, the module that measures there."""
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 ALONE_COLUMNS = ("path", "batch", "context", "kept", "form", "ms", "gb_per_s", "share")

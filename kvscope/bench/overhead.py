@@ -31,7 +31,7 @@ def measure(options: argparse.Namespace) -> Result:
     if steps < 100:
         raise UsageError(f"--steps {steps}: expected at least 100")
     with waiting(f"measuring {steps} decode steps, every second one with probes") as tick:
-        return result_of(_child.found("engine.probe_cost", ["--steps", str(steps)], tick), steps)
+        return result_of(_child.found("engine.lab.tables.probes", ["--steps", str(steps)], tick), steps)
 
 
 def result_of(found: Mapping[str, Any], steps: int) -> Result:

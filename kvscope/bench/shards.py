@@ -197,7 +197,7 @@ def _facts(ranks: int, device: str, tasks: Sequence[Task], timeout_s: float, log
         cells.write_text(json.dumps([dict(task.cell) for task in tasks]), encoding="utf-8")
         words = ["--guard", "--ranks", str(ranks), "--device", device, "--cells", str(cells)]
         words += ["--timeout", f"{timeout_s:g}", *(("--logs", logs) if logs else ())]
-        yield from _child.facts("engine.shards", words)
+        yield from _child.facts("engine.lab.shards", words)
 
 
 BYTES = {"cpu": 4, "cuda": 2}

@@ -20,7 +20,7 @@ from engine import devices
 from engine.devices._base import Device
 from engine.exposition import latency_histograms
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
-from engine.kernels._cuda.timing import replayed
+from engine.lab.tables.timing import replayed
 from engine.llm import Engine
 from engine.model import Decoder, ModelConfig
 from engine.weights.random import random_weights, shape

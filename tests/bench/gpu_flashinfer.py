@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from engine.kernels._cuda.timing import copy_bandwidth, replayed, sets_for
 from engine.kernels._cuda.tuning import launch_for, processors
+from engine.lab.tables.timing import copy_bandwidth, replayed, sets_for
 from tests.bench.gpu_rivals import sdpa_folded, sdpa_grouped
 from tests.bench.gpu_shapes import TOKENS, Arena, Set, make_sets
 from tests.bench.gpu_sweep import least_for, page_bytes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from engine.kernels._cuda.timing import replayed
+from engine.lab.tables.timing import replayed
 from tests.bench.gpu_rivals import flex_call, sdpa_grouped
 from tests.bench.gpu_shapes import KEPT, TOKENS, Arena
 from tests.bench.gpu_sweep import least_for, page_bytes

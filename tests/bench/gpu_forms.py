@@ -18,10 +18,10 @@ import torch
 from engine import forms
 from engine.kernels._cuda.attend import Launch, attend
 from engine.kernels._cuda.operators import ListReader
-from engine.kernels._cuda.table import KEEP, SHAPE, batches, pool_of, timed
-from engine.kernels._cuda.timing import copy_bandwidth, sets_for
 from engine.kernels._cuda.tuning import processors
 from engine.kernels._cuda.worklist import parts_for
+from engine.lab.tables.kernels_cuda import KEEP, SHAPE, batches, pool_of, timed
+from engine.lab.tables.timing import copy_bandwidth, sets_for
 
 LAUNCHES = [(warps, stages, programs) for warps in (1, 2, 4) for stages in (3, 4) for programs in (4, 5, 6, 8)]
 

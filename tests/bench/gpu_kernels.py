@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from engine.kernels._cuda.pool import PagedPool, Statistics
-from engine.kernels._cuda.timing import copy_bandwidth, replayed, sets_for
 from engine.kernels._cuda.tuning import choice_for, launch_for, processors
 from engine.kernels._cuda.worklist import share_out
+from engine.lab.tables.timing import copy_bandwidth, replayed, sets_for
 from tests.bench.gpu_rivals import choose_blocks, gathered, sdpa_folded, sdpa_grouped
 from tests.bench.gpu_shapes import KEPT, TOKENS, Arena, Set, make_sets
 from tests.bench.gpu_sweep import SHAPES, least_for, page_bytes

@@ -15,8 +15,8 @@ import triton.language as tl
 from engine.kernels._cuda.attend import Launch, attend
 from engine.kernels._cuda.pool import PagedPool
 from engine.kernels._cuda.select import Choice
-from engine.kernels._cuda.timing import copy_bandwidth, replayed, sets_for
 from engine.kernels._cuda.worklist import WorkList
+from engine.lab.tables.timing import copy_bandwidth, replayed, sets_for
 from tests.bench.gpu_rivals import sdpa_folded, sdpa_grouped
 from tests.bench.gpu_shapes import TOKENS, Arena, Set, make_sets
 from tests.bench.gpu_variants import CHOICES, CUTS, MIXES, SCALE, alternating, attention, cut, selection

@@ -390,7 +390,7 @@ def models(rng: random.Random) -> bytes:
 
 def control(rng: random.Random) -> bytes:
     from engine.knobs import Knobs
-    from engine.workload import Load
+    from engine.lab.workload import Load
 
     values = {**Knobs().as_text(), **Load().as_text()}
     chosen = dict(rng.sample(sorted(values.items()), 3))
@@ -477,9 +477,9 @@ def read_model(data: bytes, path: Path) -> list[str]:
 
 def read_control(data: bytes, path: Path) -> list[str]:
     from engine.knobs import Knobs
+    from engine.lab.workload import Load
     from engine.process import _changes
     from engine.settings import apply
-    from engine.workload import Load
     from probes import border
 
     body = border.mapping(border.document(data, "the body"), "the body")

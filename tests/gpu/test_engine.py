@@ -9,7 +9,7 @@ import torch
 
 from engine import forms, policies
 from engine.knobs import KnobError, Knobs
-from engine.recall import task
+from engine.lab.recall import task
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

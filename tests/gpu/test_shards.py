@@ -23,11 +23,11 @@ SHAPE = {"requests": 2, "context_tokens": 8192, "layers": 2}
 @pytest.mark.parametrize("name", ["contiguous", "round_robin"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_parts_on_one_gpu_merge_to_what_it_computes_whole(name: str, ranks: int, share: float) -> None:
-    from engine.shards import partitions
-    from engine.shards.cells import Cell
-    from engine.shards.check import alone, in_parts
-    from engine.shards.content import Content
-    from engine.shards.dealt import deal
+    from engine.lab.shards import partitions
+    from engine.lab.shards.cells import Cell
+    from engine.lab.shards.check import alone, in_parts
+    from engine.lab.shards.content import Content
+    from engine.lab.shards.dealt import deal
 
     shape = Cell(name, **SHAPE, share=share).shape
     content = Content(shape, "drift", device="cuda")
@@ -42,7 +42,7 @@ def test_parts_on_one_gpu_merge_to_what_it_computes_whole(name: str, ranks: int,
 def test_ranks_through_nccl_agree_with_one(ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if ranks > GPUS:
         pytest.skip(f"needs {ranks} GPUs, there are {GPUS}")
-    from engine.shards.launch import Launcher
+    from engine.lab.shards.launch import Launcher
 
     monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))
     cells = [
@@ -64,7 +64,7 @@ def test_ranks_through_nccl_agree_with_one(ranks: int, tmp_path: Path, monkeypat
 def test_a_killed_rank_ends_the_others_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if GPUS < 2:
         pytest.skip("needs 2 GPUs")
-    from engine.shards.launch import Launcher, RankLostError
+    from engine.lab.shards.launch import Launcher, RankLostError
     from probes.ring_reader import RingReader
 
     monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def told_by(ranks: int, cells: list[dict[str, Any]]) -> list[Any]:
-    from engine.shards.launch import Launcher
+    from engine.lab.shards.launch import Launcher
 
     told: list[Any] = []
     Launcher(ranks, "cpu", cells, told.append).run()
@@ -66,7 +66,7 @@ def test_ranks_compute_what_one_does_and_share_evenly(ranks: int) -> None:
 def test_a_rank_lost_in_the_middle_ends_the_others_and_leaves_all_recorders(
     how: signal.Signals, says: str, ranks: int
 ) -> None:
-    from engine.shards.launch import Launcher, RankLostError
+    from engine.lab.shards.launch import Launcher, RankLostError
     from kvscope.sources import open_target
 
     told: list[Any] = []

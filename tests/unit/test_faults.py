@@ -64,7 +64,7 @@ def test_every_severity_is_a_load_and_knobs_that_the_engine_takes(name: str) -> 
     pytest.importorskip("torch")
     from engine import settings
     from engine.knobs import Knobs
-    from engine.workload import Load, RecallLoad
+    from engine.lab.workload import Load, RecallLoad
 
     for severity in faults.get(name).severities:
         _, load = settings.apply(Knobs(), Load(), dict(faults.get(name, severity).knobs))

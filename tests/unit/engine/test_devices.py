@@ -11,8 +11,8 @@ from engine import devices, forms
 from engine.devices._base import Device
 from engine.devices._plain import Plain
 from engine.knobs import KnobError, Knobs
+from engine.lab.recall import task
 from engine.llm import Engine
-from engine.recall import task
 from engine.weights import open_model
 
 PLAIN = Device("plain", torch.device("cpu"), torch.float32, Plain())

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from engine import policies
 from engine.knobs import Knobs
+from engine.lab.recall import task
 from engine.llm import Engine
 from engine.model import Decoder, ModelConfig
-from engine.recall import task
 from engine.weights import open_model
 from tests.unit.engine.tiny import run
 

@@ -16,7 +16,7 @@ CODE = """
 from time import perf_counter
 from engine.geometry import KVGeometry
 from engine.kernels._base import Keep
-from engine.kernels._cuda.index_table import collected, inputs, rows_of
+from engine.lab.tables.index_cuda import collected, inputs, rows_of
 from engine.devices._plain import PlainReader
 import torch
 
@@ -62,7 +62,7 @@ def test_both_kernels_are_timed_in_both_orders_and_gather_copies_the_chosen_page
 def test_without_a_device_it_says_so_in_one_line() -> None:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
-        [sys.executable, "-m", "engine.kernels._cuda.index_table", "--contexts", "2048"],
+        [sys.executable, "-m", "engine.lab.tables.index_cuda", "--contexts", "2048"],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stderr.strip()) == (3, "no CUDA device is visible here")

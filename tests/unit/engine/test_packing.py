@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from engine.lab.recall.train import BatchAttend
 from engine.model import Decoder
 from engine.packing import Packed, pack
-from engine.recall.train import BatchAttend
 from engine.weights.random import random_weights
 from tests.unit.engine.tiny import CONFIG, engine, greedy, prompt, run
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.recall.batch import IGNORE, Batch, make_batch
-from engine.recall.curriculum import CURRICULUM, GAPPED, LISTED, PLAIN, POLLED, TAGGED, Mix, Stage
-from engine.recall.curriculum import EVERYTHING as MIXED
-from engine.recall.task import KEY, NODES, NONE, TAGS
+from engine.lab.recall.batch import IGNORE, Batch, make_batch
+from engine.lab.recall.curriculum import CURRICULUM, GAPPED, LISTED, PLAIN, POLLED, TAGGED, Mix, Stage
+from engine.lab.recall.curriculum import EVERYTHING as MIXED
+from engine.lab.recall.task import KEY, NODES, NONE, TAGS
 
 SHORT = [stage for stage in CURRICULUM if stage.length in (128, 512, 2048)][1:]
 

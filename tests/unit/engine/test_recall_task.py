@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from engine.recall.task import (
+from engine.lab.recall.task import (
     ASK,
     BOS,
     FILLER,
@@ -103,5 +103,5 @@ def test_facts_that_do_not_fit_are_refused_with_their_number(length, density):
 
 
 def test_the_task_needs_the_standard_library_only():
-    code = "import sys, engine.recall.task; sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    code = "import sys, engine.lab.recall.task; sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

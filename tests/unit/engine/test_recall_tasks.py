@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from engine.recall import tasks
-from engine.recall.task import BOS, KEY, NODES, NONE, TAGS
+from engine.lab.recall import tasks
+from engine.lab.recall.task import BOS, KEY, NODES, NONE, TAGS
 
 DENSE = 1 / 3
 
@@ -105,7 +105,7 @@ def test_more_facts_than_keys_are_refused_with_their_number():
 
 def test_the_tasks_need_the_standard_library_only():
     code = (
-        "import sys, engine.recall.tasks as t; [t.make(n, 1, 2048) for n in t.names()];"
+        "import sys, engine.lab.recall.tasks as t; [t.make(n, 1, 2048) for n in t.names()];"
         "sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

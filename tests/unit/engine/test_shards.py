@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from engine.shards import candidates, partitions
-from engine.shards.check import alone, in_parts
-from engine.shards.content import KINDS, Content
-from engine.shards.dealt import balance, deal
-from engine.shards.held import own_places
-from engine.shards.merge import merge
-from engine.shards.partitions import Stretch
-from engine.shards.shape import Shape
+from engine.lab.shards import candidates, partitions
+from engine.lab.shards.check import alone, in_parts
+from engine.lab.shards.content import KINDS, Content
+from engine.lab.shards.dealt import balance, deal
+from engine.lab.shards.held import own_places
+from engine.lab.shards.merge import merge
+from engine.lab.shards.partitions import Stretch
+from engine.lab.shards.shape import Shape
 
 BLOCKWISE = ("contiguous", "round_robin")
 SMALL = Shape(2, 2, 4, 2, 16, 37, 16)

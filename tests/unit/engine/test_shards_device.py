@@ -14,13 +14,13 @@ pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[3]
 INTERPRETED = """
 import torch
-from engine.shards import candidates, partitions
-from engine.shards.content import Content
-from engine.shards.dealt import deal
-from engine.shards.device import Device, on_device
-from engine.shards.held import hold
-from engine.shards.operators import Plain
-from engine.shards.shape import Shape
+from engine.lab.shards import candidates, partitions
+from engine.lab.shards.content import Content
+from engine.lab.shards.dealt import deal
+from engine.lab.shards.device import Device, on_device
+from engine.lab.shards.held import hold
+from engine.lab.shards.operators import Plain
+from engine.lab.shards.shape import Shape
 
 def results(make, ready, dealt, content, q):
     shape, wanted = dealt.shape, dealt.shape.wanted_in(0)
@@ -62,7 +62,7 @@ def test_every_kernel_compiles_for_hopper_within_its_shared_memory(name: str) ->
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 
-    from engine.shards import _device_kernels
+    from engine.lab.shards import _device_kernels
 
     kernel: Any = getattr(_device_kernels, name)
     constants = {

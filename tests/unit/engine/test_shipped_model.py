@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from engine.lab.recall import tasks
+from engine.lab.recall.batch import IGNORE, BatchShape, make_batch
+from engine.lab.recall.compressed import BOTH, FULL, Compression, quantised, selected
+from engine.lab.recall.evaluate import Asking, Work, measure, measure_task
+from engine.lab.recall.task import KEY
+from engine.lab.recall.train import BatchAttend
 from engine.model import Decoder
-from engine.recall import tasks
-from engine.recall.batch import IGNORE, BatchShape, make_batch
-from engine.recall.compressed import BOTH, FULL, Compression, quantised, selected
-from engine.recall.evaluate import Asking, Work, measure, measure_task
-from engine.recall.task import KEY
-from engine.recall.train import BatchAttend
 from engine.weights.shipped import load_shipped
 
 
@@ -99,5 +99,5 @@ def test_selection_reads_the_sink_the_recent_window_and_the_best_block_within_it
 
 def test_a_missing_file_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("engine.weights.shipped.CONFIG_FILE", "absent.json")
-    with pytest.raises(FileNotFoundError, match=r"no absent\.json: reinstall .* engine\.recall\.train"):
+    with pytest.raises(FileNotFoundError, match=r"no absent\.json: reinstall .* engine\.lab\.recall\.train"):
         load_shipped()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.knobs import KnobError
-from engine.recall import task
+from engine.lab.recall import task
+from engine.lab.workload import Load, RecallLoad
 from engine.request import Request
-from engine.workload import Load, RecallLoad
 
 LOAD = Load(clients=3, documents=2, document_tokens=480, new_tokens=6)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine.accuracy.jobs import regression
+from engine.lab.accuracy.jobs import regression
 from engine.weights import open_model
 from engine.weights._base import Loaded
 

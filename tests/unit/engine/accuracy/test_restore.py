@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.accuracy.jobs import restore
-from engine.accuracy.jobs.restore import FAULTS, TESTS, examine, name, recovered
-from engine.accuracy.laboratory import Laboratory
+from engine.lab.accuracy.jobs import restore
+from engine.lab.accuracy.jobs.restore import FAULTS, TESTS, examine, name, recovered
+from engine.lab.accuracy.laboratory import Laboratory
 from engine.weights import open_model
 
 BACK = {

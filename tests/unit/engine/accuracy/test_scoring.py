@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.accuracy.run import TOGETHER, answers_of, hear, said, script_of
-from engine.accuracy.score import Answers, wilson
-from engine.recall.tasks import Question
+from engine.lab.accuracy.run import TOGETHER, answers_of, hear, said, script_of
+from engine.lab.accuracy.score import Answers, wilson
+from engine.lab.recall.tasks import Question
 from engine.sampler import Sampling
 from tests.unit.engine import tiny
 

@@ -1,0 +1,1 @@
+"""Operators and probes timed, one table a file; each prints JSON."""
