@@ -19,7 +19,10 @@ from probes.sample import Labels, Sample, labels_of
 _HISTOGRAM_PARTS = (".bucket", ".sum", ".count")
 _CORE = ("tokens.generated", "sched.running", "kv.usage_ratio", "latency.ttft")
 _RESOLVED_BYTES = 24 << 20
-_FEW_TARGETS, _MOST_TARGETS = 2048, 100_000
+_FEW, _MOST_TARGETS = 1024, 100_000
+"""What is remembered of series is forgotten when it is of more than these, and of twice as many as the page has: most
+of it is of label sets that ended. What the next page has is then resolved anew, all of it: two that remember the same
+series differently would count it twice."""
 _MOST_SETS, _MOST_BUCKETS = 1000, 8000
 """Label sets of one metric that are told apart; further ones are added up as ``other``. A page of 64 layers, or of 200
 adapters with five reasons to end each, has as many."""
@@ -92,6 +95,8 @@ class PageReader:
         page = self._parser.parse(text)
         self._look_at_models(text)
         result = self.read_rows(page.rows, t, side)
+        if self._parser.remembered > max(_FEW, 2 * text.count("\n")):
+            self._forget()
         if page.bad_lines:
             self._say_once(
                 f"{page.bad_lines} lines of the page are no samples and were skipped, e.g. {page.first_bad!r}", result
@@ -104,10 +109,8 @@ class PageReader:
         """Return the samples of raw series that ``resolve`` knew, all of one time."""
         result = PageResult()
         values, grows = self._fold(rows, result)
-        if len(self._targets) > max(_FEW_TARGETS, 2 * len(values)):
-            # Most are of label sets that ended: what the next page has is resolved anew.
-            self._targets.clear()
-            self._resolved.known.clear()
+        if len(self._targets) > min(_MOST_TARGETS, max(_FEW, 2 * len(values))):
+            self._forget()
         for metric, value in (side or {}).items():
             values.setdefault((metric, ()), value)
         derived = self._derive(values)
@@ -193,13 +196,15 @@ class PageReader:
         return tuple([(name, OTHER) for name, _ in labels])
 
     def _intern(self, entry: Entry, metric: str, labels: Labels, group: Labels = (), *, grows: bool) -> _Target:
-        if len(self._targets) > _MOST_TARGETS:
-            # Labels that tell copies of one value apart, and those of settings, may be invented anew for ever.
-            self._targets.clear()
-            self._resolved.known.clear()
         return self._targets.setdefault(
             (id(entry), metric, labels, group), _Target(entry, metric, labels, grows, self._rank[entry.name])
         )
+
+    def _forget(self) -> None:
+        """Forget what series meant. Which label sets a metric had stays: a page that invents them goes on adding up."""
+        self._parser.forget()
+        self._resolved.clear()
+        self._targets.clear()
 
     def _fold(
         self, rows: Iterable[tuple[Targets, float]], result: PageResult

@@ -50,6 +50,15 @@ class Parser(Generic[T]):
         self._unknown = 0
         self._shapes = Shapes()
 
+    @property
+    def remembered(self) -> int:
+        """How many series' texts are remembered."""
+        return len(self._memo.known)
+
+    def forget(self) -> None:
+        """Resolve anew what the next page has."""
+        self._memo.clear()
+
     def parse(self, text: str) -> Page[T]:
         """Read a whole page. Timestamps and exemplars are dropped; a line that makes no sense is counted, not fatal."""
         page: Page[T] = Page()

@@ -8,7 +8,8 @@ from kvscope.sources.source import Description
 from probes.catalog import REPLICA
 from probes.sample import Labels, Sample
 
-_MOST_SETS = 20_000
+_FEW = 1024
+"""Label sets are forgotten when they are more than these and twice as many as are in use: most of them ended."""
 
 
 class Labeller:
@@ -26,11 +27,11 @@ class Labeller:
             if labels not in known:
                 known[labels] = self._named(labels)
             found.append(Sample(metric, value, t, known[labels]))
+        if len(known) > max(_FEW, 2 * len(found)):
+            known.clear()
         return found
 
     def _named(self, labels: Labels) -> Labels:
-        if len(self._known) >= _MOST_SETS:
-            self._known.clear()
         # Several that answer behind one of a fleet's addresses are told apart there already.
         inner = [value for name, value in labels if name == REPLICA]
         rest = [pair for pair in labels if pair[0] != REPLICA]

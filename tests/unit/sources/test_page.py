@@ -87,6 +87,20 @@ def test_engine_cores_add_up_and_shares_are_averaged() -> None:
     assert found["latency.ttft.bucket[1.0]"] == 6
 
 
+def test_label_sets_that_ended_are_forgotten_and_what_goes_on_counts_once() -> None:
+    reader = PageReader(vllm)
+    most = 0
+    for number in range(60):
+        old = "".join(f'vllm:request_success_total{{finished_reason="r{number}-{at}"}} 1\n' for at in range(100))
+        usage = ("" if number % 2 else 'vllm:kv_cache_usage_perc{engine="0"} 0.2\n') + (
+            'vllm:kv_cache_usage_perc{engine="1"} 0.6\n'
+        )
+        found = values(reader.read(old + usage, float(number)))
+        assert found["kv.usage_ratio"] == pytest.approx(0.6 if number % 2 else 0.4)
+        most = max(most, reader._parser.remembered)
+    assert most <= 1024 + 102
+
+
 def test_bounds_have_one_spelling() -> None:
     page = 'vllm:time_to_first_token_seconds_bucket{le="1"} 3\nvllm:time_to_first_token_seconds_bucket{le="+Inf"} 4\n'
     assert {"latency.ttft.bucket[1.0]", "latency.ttft.bucket[+Inf]"} <= read(page).keys()
