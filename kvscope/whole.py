@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvscope.sources import open_target
-from kvscope.sources.source import Description
+from kvscope.sources.source import Description, Source
 from kvscope.store import Store
 
 
 def read_whole(path: Path) -> tuple[Store, Description]:
     """Return everything a file holds and what it says of itself; errors of the source pass through."""
-    source, store = open_target(str(path)), Store()
+    return drain(open_target(str(path)))
+
+
+def drain(source: Source) -> tuple[Store, Description]:
+    """Return everything a source gives until it ends, and what it says of itself; it is closed then."""
+    store = Store()
     try:
         while True:
             poll = source.poll()

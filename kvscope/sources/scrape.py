@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from urllib.parse import urlsplit, urlunsplit
 
@@ -65,6 +65,7 @@ class ScrapeSource:
         wall: Callable[[], float] = STEADY.now,
         get: Fetch = fetch,
         pid_of: Callable[[str], int | None] = local_pid,
+        flags: Callable[[int, Collection[str]], dict[str, str]] = flags_of,
         alone: bool = True,
         reading: AbstractContextManager[object] | None = None,
     ) -> None:
@@ -75,6 +76,7 @@ class ScrapeSource:
         self._wall = wall
         self._get = get
         self._pid_of = pid_of
+        self._flags = flags
         self.pid: int | None = None
         self._told_side = False
         self._sideless = False
@@ -168,7 +170,7 @@ class ScrapeSource:
         reader = self._log.reader
         engine = reader.engine
         if self.pid is not None:
-            found = flags_of(self.pid, {*engine.FLAGS, *flags_wanted(engine.ENGINE)})
+            found = self._flags(self.pid, {*engine.FLAGS, *flags_wanted(engine.ENGINE)})
             reader.flags = {name: value for name, value in found.items() if name in engine.FLAGS}
             for name, value in found.items():
                 reader.settings.read(name, value, "command line")

@@ -27,6 +27,8 @@ from tests.lab.scenario import BUDGET, CAP, KV_TYPE, POOL, REUSE, Load, Settings
 START_S = 180.0
 STOP_S = 15.0
 BLOCK = 16
+EVENTS = 2
+"""Added to the port: where KV events are published."""
 DEVICE_TOKENS = 262_144
 """KV tokens of the device that Dynamo's mocker simulates here, whatever pool a case gives it (its own default)."""
 
@@ -49,6 +51,10 @@ class Engine:
     path: str
     pages: tuple[int, ...] = (0,)
     """Added to the port: where pages are served. Several are kept as one, as two processes are watched."""
+    side: str = ""
+    """Where it says what its page does not, as JSON."""
+    publishes: bool = False
+    """Whether it publishes KV events."""
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Server:
     settings: Settings
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     started_s: float = 0.0
+    argvs: list[list[str]] = field(default_factory=list)
 
     def page(self) -> str:
         """Return its metrics as they stand now; OSError where nobody answers."""
@@ -68,6 +75,13 @@ class Server:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port + beyond}/metrics", timeout=5) as answer:
                 texts.append(answer.read().decode())
         return "".join(texts)
+
+    def side(self) -> str | None:
+        """Return what stands beside its page, None where it has no such place; OSError where nobody answers."""
+        if not self.engine.side:
+            return None
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{self.engine.side}", timeout=5) as answer:
+            return str(answer.read().decode())
 
     def stop(self) -> None:
         """End the processes that were started, by their own groups."""
@@ -89,6 +103,7 @@ def start(name: str, settings: Settings, load: Load, port: int, folder: Path, co
     with (folder / "server.log").open("wb") as log:
         for argv, env, settles_s in engine.commands(settings, load, port, folder):
             pinned = ["taskset", "-c", core, *argv] if core else argv
+            server.argvs.append(argv)
             server.processes.append(
                 subprocess.Popen(
                     pinned, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **env}, start_new_session=True
@@ -146,6 +161,8 @@ def _vllm(settings: Settings, load: Load, port: int, folder: Path) -> list[Comma
     blocks = max(4, int(settings[POOL]) // 32)
     argv += ["--block-size", "32", "--num-gpu-blocks-override", str(blocks)]
     argv += ["--max-model-len", str(min(8192, 32 * (blocks - 1))), "--max-num-batched-tokens", str(settings[BUDGET])]
+    events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"tcp://127.0.0.1:{port + EVENTS}"}
+    argv += ["--kv-events-config", json.dumps(events)]
     if not settings[REUSE]:
         argv.append("--no-enable-prefix-caching")
     env = {
@@ -175,6 +192,7 @@ def _dynamo(settings: Settings, load: Load, port: int, folder: Path) -> list[Com
     if not settings[REUSE]:
         worker.append("--no-enable-prefix-caching")
     worker += ["--planner-profile-data", str(_step_times(folder / "steps.npz"))]
+    worker += ["--zmq-kv-events-ports", str(port + EVENTS)]
     # The worker first: the front end then finds it at once.
     page = {"DYN_SYSTEM_PORT": str(port + 1), "DYN_SYSTEM_HOST": "127.0.0.1"}
     return [Command(worker, {**env, **page}, 1.5), Command(front, env)]
@@ -211,9 +229,9 @@ def _words_body(prompt: Sequence[int], tokens: int, settings: Settings) -> dict[
 
 
 ENGINES = {
-    "llamacpp": Engine("llamacpp", _llamacpp, _llamacpp_body, "/completion"),
-    "vllm": Engine("vllm", _vllm, _openai_body, "/v1/completions"),
-    "dynamo": Engine("dynamo", _dynamo, _words_body, "/v1/completions", (0, 1)),
+    "llamacpp": Engine("llamacpp", _llamacpp, _llamacpp_body, "/completion", side="/slots"),
+    "vllm": Engine("vllm", _vllm, _openai_body, "/v1/completions", publishes=True),
+    "dynamo": Engine("dynamo", _dynamo, _words_body, "/v1/completions", (0, 1), publishes=True),
 }
 
 

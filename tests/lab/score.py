@@ -1,6 +1,9 @@
 """Hold the diagnosis of each laboratory case against what its lifts proved, and write the tables of ``docs/proof.md``.
 
-    python -m tests.lab.score DIR [--misses]
+    python -m tests.lab.score DIR [--misses] [--pages]
+
+Judged is what ``kvscope diagnose`` is given on the engine's own machine: its pages, beside them its log and KV events
+where it publishes any, and what its command line says; with ``--pages`` its pages alone.
 
 A case is ``right`` where a true cause is among the first two findings and at most three causes are named, ``silent``
 where a cause was true and nothing was named, ``abstains`` where what is named leaves the true cause open by name,
@@ -10,17 +13,26 @@ where a cause was true and nothing was named, ``abstains`` where what is named l
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from kvscope.commands._told import with_told
 from kvscope.diagnose import diagnose
 from kvscope.finding import Finding
 from kvscope.playbook import load_all
 from kvscope.playbook_schema import Playbook
-from kvscope.whole import read_whole
+from kvscope.sources.fetch import FetchError
+from kvscope.sources.flags import parse_flags
+from kvscope.sources.scrape import ScrapeSource
+from kvscope.sources.source import Description, Poll
+from kvscope.store import Store
+from kvscope.whole import drain, read_whole
 from tests.lab.truth import SLUGS, Truth, floors_of, truth_of
 
 CLAIMS = ("confirmed", "likely", "possible")
@@ -44,13 +56,70 @@ class Scored:
     outcome: str
 
 
-def score(case: Path, rules: Sequence[Playbook], floors: Mapping[str, float]) -> Scored | None:
+class Played:
+    """A run's pages as a live target: page, what stands beside it, and the command line, as they stood each second."""
+
+    def __init__(self, run: Path) -> None:
+        with gzip.open(run / "pages.jsonl.gz", "rt") as file:
+            self._rows = [json.loads(line) for line in file]
+        self._argvs: list[list[str]] = json.loads((run / "command.json").read_text())
+        while not self._rows[0].get("text"):
+            self._rows.pop(0)
+        self._next = 0
+        self._live = ScrapeSource(
+            "http://127.0.0.1:1", wall=self._now, get=self._get, pid_of=lambda _: 1, flags=self._flags
+        )
+
+    def _now(self) -> float:
+        return float(self._rows[self._next]["t"])
+
+    def _get(self, url: str, timeout_s: float) -> str:
+        row = self._rows[self._next]
+        path = urlsplit(url).path
+        text = row.get("text") if path == "/metrics" else row.get("side") if path == "/slots" else None
+        if text is None:
+            raise FetchError(f"{url}: {row.get('error', 'not there')}")
+        return str(text)
+
+    def _flags(self, pid: int, wanted: Collection[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for argv in self._argvs:
+            found |= parse_flags(argv, wanted)
+        return found
+
+    def describe(self) -> Description:
+        return self._live.describe()
+
+    def poll(self) -> Poll:
+        """Return all of it at once."""
+        samples = list(self._live.poll().samples)
+        for index in range(1, len(self._rows)):
+            self._next = index
+            samples += self._live.poll().samples
+        return Poll(samples, ended=True)
+
+    def close(self) -> None:
+        self._live.close()
+
+
+def read_run(run: Path, *, pages_alone: bool) -> tuple[Store, Description]:
+    """Return what one run shows; with all of its material, as a person on the engine's machine would see it."""
+    if pages_alone or not (run / "command.json").exists():
+        return read_whole(run / "pages.jsonl.gz")
+    beside = [str(run / name) for name in ("server.log.gz", "events.jsonl.gz") if (run / name).exists()]
+    told = Namespace(beside=beside, told=[], config=None, gpu=None, price=None)
+    return drain(with_told(Played(run), told))
+
+
+def score(
+    case: Path, rules: Sequence[Playbook], floors: Mapping[str, float], *, pages_alone: bool = False
+) -> Scored | None:
     """Score one case; None where its runs are not all there."""
     truth = truth_of(case, floors)
     if truth is None:
         return None
     about = json.loads((case / "case.json").read_text())
-    store, description = read_whole(case / "base" / "pages.jsonl.gz")
+    store, description = read_run(case / "base", pages_alone=pages_alone)
     found = diagnose(store, rules, description).findings
     claims = [one for one in found if one.verdict in CLAIMS]
     named = tuple(dict.fromkeys((one.slug, one.verdict) for one in claims))
@@ -112,12 +181,13 @@ def main() -> None:
     asked = argparse.ArgumentParser(prog="python -m tests.lab.score")
     asked.add_argument("folder", type=Path)
     asked.add_argument("--misses", action="store_true", help="list what was not right, too")
+    asked.add_argument("--pages", action="store_true", help="judge the pages alone")
     args = asked.parse_args()
     cases = sorted(path.parent for path in args.folder.glob("*/case.json"))
     rules = load_all()
     engines = {path.name.partition("-")[0] for path in cases}
     floors = {engine: floors_of([path for path in cases if path.name.startswith(engine)]) for engine in engines}
-    found = [score(path, rules, floors[path.name.partition("-")[0]]) for path in cases]
+    found = [score(path, rules, floors[path.name.partition("-")[0]], pages_alone=args.pages) for path in cases]
     scored = [one for one in found if one is not None]
     print(table(scored))
     if args.misses:

@@ -32,7 +32,7 @@ SLUGS: dict[str, tuple[str, ...]] = {
     "pool": ("kv_capacity_queue", "kv_capacity_preemption", "preempt_thrash_partial_prefill_admission"),
     "pool/prefix": ("prefix_working_set_exceeds_pool",),
     "budget": ("token_budget_bound",),
-    "reuse": ("prefix_caching_off",),
+    "reuse": ("prefix_caching_disabled",),
     "kv_type": ("kv_read_path_slower", "fp8_kv_slow_kernel_path"),
     "think": ("outside_engine_client_or_frontend",),
     "demand": ("outside_engine_client_or_frontend",),
