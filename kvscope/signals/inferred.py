@@ -15,7 +15,7 @@ from kvscope.signals.phases import request_phases
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, NEITHER, SIGNALS, UP, declare, procedure
 from kvscope.signals.samples import SEND_WORK, WATCH_LONGER, Samples
-from kvscope.signals.steps import prompt_tokens, step_times
+from kvscope.signals.steps import buckets_of, prompt_tokens, step_times
 
 STALLED = 5.0
 """A gap of this many pure steps is a wait for something else: of steps that merely vary, 99 in 100 lie below three."""
@@ -47,27 +47,13 @@ def stalled_gap_share(samples: Samples) -> Reading | Missing:
         return counter if isinstance(counter, Missing) else Missing("no gap between tokens was counted", WATCH_LONGER)
     if timed.gaps < _FEWEST_GAPS:
         return Missing(f"only {timed.gaps:.0f} gaps between tokens in this segment", WATCH_LONGER)
-    buckets = _buckets(samples, "latency.itl")
+    buckets = buckets_of(samples, "latency.itl")
     whole = timed.token_s * timed.gaps
     if not buckets:
         # Without buckets the mean says the least of it: what all gaps together have beyond pure steps.
         return _inferred(max(0.0, 1 - STALLED * timed.pure_s / timed.token_s), "ratio", "mean gap over pure step")
     long = sum(count * low for low, count in buckets if low >= STALLED * timed.pure_s)
     return _inferred(min(1.0, long / whole), "ratio", "buckets above five pure steps, at their lower edge")
-
-
-def _buckets(samples: Samples, metric: str) -> list[tuple[float, float]]:
-    """Return (lower edge, count) of each bucket of a histogram over the segment."""
-    grown: dict[float, float] = {}
-    for spelt in {dict(labels)["le"] for labels in samples.store.keys(f"{metric}.bucket")}:
-        by = samples.increase_of(f"{metric}.bucket", le=spelt)
-        bound = math.inf if spelt in ("+Inf", "inf") else float(spelt)
-        grown[bound] = grown.get(bound, 0.0) + (0.0 if isinstance(by, Missing) else by)
-    found, low, below = [], 0.0, 0.0
-    for bound in sorted(grown):
-        found.append((low, max(0.0, grown[bound] - below)))
-        low, below = bound, max(below, grown[bound])
-    return found
 
 
 @procedure(

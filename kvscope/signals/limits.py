@@ -259,6 +259,8 @@ def _reasons(cut: Intervals, running: Sequence[float], chunk: range, held: Seque
     if _engine(cut) == _SLOTS:
         return _for_a_slot(cut, running, held)
     pool = _pool(cut, running, chunk)
+    if pool and not _grew(cut, "sched.preemptions", chunk) and not _grew(cut, "events.kv_full", chunk):
+        pool *= _without_room(cut, running, chunk, held)
     return {"pool": pool, _other(cut, running, chunk, held): 1 - pool}
 
 
@@ -287,6 +289,23 @@ def _pool(cut: Intervals, running: Sequence[float], chunk: range) -> float:
     if isinstance(capacity, Missing) or holds is None:
         return float(fullest >= FULL)
     return longer_than(cut, (1 - fullest) * capacity)
+
+
+def _without_room(cut: Intervals, running: Sequence[float], chunk: range, held: Sequence[int]) -> float:
+    """Return the share of the moments with a queue in which those waiting had no room; 1 from half of them on.
+
+    Where all of them beside those running are no more than ran at once a moment before, and a prompt fits what is free,
+    they have just come and wait for the step that runs. A gauge is read after a step, without those it ended: free room
+    alone proves nothing.
+    """
+    usage, capacity = cut.gauge("kv.usage_ratio") or _booked(cut), cut.window.setting("kv.capacity_tokens")
+    if usage is None or isinstance(capacity, Missing):
+        return 1.0
+    most, waiting = max(running[k] for k in chunk), waiting_of(cut)
+    full = sum(
+        1.0 if running[k] + waiting[k] > most else longer_than(cut, (1 - usage[k]) * capacity) for k in held
+    ) / len(held)
+    return 1.0 if full >= HALF else full
 
 
 @once

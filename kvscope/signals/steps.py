@@ -6,6 +6,7 @@ when no prompt was counted in it nor in the next one. The three parts add up to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ ALONE = 0.02
 """Prompt tokens per generated token below which a stretch counts as free of prompts: far below one real prompt."""
 ENOUGH = 0.15
 """Share of the gaps that pure stretches must hold to be believed; else the pure step is fitted."""
+ENOUGH_GAPS = 50
+"""Fewer gaps do not show where they lie together."""
 SLOW = 2.0
 """Gaps so many times a pure step's, just before a prompt is counted, are its chunks': far above noise of a step."""
 _NEEDS = ("latency.itl", "tokens.generated", "batch.steps", "batch.tokens_per_step", "tokens.prefilled")
@@ -100,7 +103,7 @@ def step_times(cut: Intervals) -> StepTimes | None:
         stalls = max(0.0, sum(row[0] * (row[1] - step_s) for row in pure) / gaps)
         batch = _batch(cut, [row[4] for row in pure])
         return StepTimes(mean, max(0.0, mean - between - stalls), between, stalls, batch, False, gaps)
-    step_s = min(mean, _fitted(cut, rows), _least_loaded(cut, rows))
+    step_s = min(mean, _fitted(cut, rows), _least_loaded(cut, rows), _lower_mode(cut))
     return StepTimes(mean, step_s, mean - step_s, 0.0, _batch(cut, [row[4] for row in rows]), True, gaps)
 
 
@@ -161,7 +164,8 @@ def _batch(cut: Intervals, chosen: Sequence[int]) -> float | None:
     generated, steps = cut.grown("tokens.generated"), cut.grown("batch.steps")
     if generated is None or steps is None:
         running = running_of(cut)
-        return None if running is None else sum(running[i] for i in chosen) / len(chosen)
+        # A step yields one token at least: samples in which nothing runs lie between steps.
+        return None if running is None else max(1.0, sum(running[i] for i in chosen) / len(chosen))
     taken = sum(steps[i] for i in chosen)
     return sum(generated[i] for i in chosen) / taken if taken else None
 
@@ -192,6 +196,49 @@ def _least_loaded(cut: Intervals, rows: Sequence[_Row]) -> float:
         if room <= 0:
             break
     return middle(chosen)
+
+
+def buckets_of(window: Samples, metric: str) -> list[tuple[float, float]]:
+    """Return (lower edge, count) of each bucket of a histogram over the segment."""
+    grown: dict[float, float] = {}
+    for spelt in {dict(labels)["le"] for labels in window.store.keys(f"{metric}.bucket")}:
+        by = window.increase_of(f"{metric}.bucket", le=spelt)
+        bound = math.inf if spelt in ("+Inf", "inf") else float(spelt)
+        grown[bound] = grown.get(bound, 0.0) + (0.0 if isinstance(by, Missing) else by)
+    found, low, below = [], 0.0, 0.0
+    for bound in sorted(grown):
+        found.append((low, max(0.0, grown[bound] - below)))
+        low, below = bound, max(below, grown[bound])
+    return found
+
+
+def _lower_mode(cut: Intervals) -> float:
+    """Return the mean gap of the lowest bucket that holds ``ENOUGH`` of the gaps: where prompts are in every stretch,
+    the gaps without one still lie together below the others.
+
+    The sum of all gaps less those above, taken at the middle of their bucket (of the next one, into which steps that
+    vary reach, at its lower edge). Never below the bucket's own middle: what lies above it is not known so well.
+    """
+    rows = [row for row in buckets_of(cut.window, "latency.itl") if row[1] > 0]
+    edges = [low for low, _ in buckets_of(cut.window, "latency.itl")]
+    whole, left, seen = sum(count for _, count in rows), cut.total("latency.itl.sum"), 0.0
+    if left is None or whole < ENOUGH_GAPS:
+        return math.inf
+    for index, (low, count) in enumerate(rows):
+        seen += count
+        above = [(one, n, _upper(edges, one)) for one, n in rows[index + 1 :]]
+        if seen < ENOUGH * whole or not above:
+            continue
+        if math.isinf(upper := _upper(edges, low)):
+            return math.inf
+        left -= sum(n * (one + _upper(edges, one)) / 2 for one, n in rows[:index])
+        left -= sum(n * (one if one == upper or math.isinf(end) else (one + end) / 2) for one, n, end in above)
+        return min(upper, max((low + upper) / 2, left / count))
+    return math.inf
+
+
+def _upper(edges: Sequence[float], low: float) -> float:
+    return next((edge for edge in edges if edge > low), math.inf)
 
 
 def _loads(cut: Intervals) -> list[float]:
