@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--log", metavar="FILE", help="keep finished runs; with it an interrupted matrix goes on")
     add("--merge", nargs="+", default=[], metavar="FILE", help="start nothing: judge the runs of these logs together")
     add("--keep", metavar="FOLDER", help="record every run there; with --merge: judge what was recorded again")
+    add("--device", default="cpu", metavar="NAME", help="where the engines run: cpu (default), cuda")
     add("--verify", action="store_true", help="also try the experiment of what was found, and compare its gain")
     add(
         "--unchanged", type=int, default=0, metavar="N", help="instead: N pairs of stretches with nothing changed (A/A)"
@@ -50,7 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Run what is not in the log yet, and judge all of it."""
-    settings = {name: getattr(options, name) for name in ("kinds", "only", "severity", "seeds", "part", "verify")}
+    told = ("kinds", "only", "severity", "seeds", "part", "device", "verify")
+    settings = {name: getattr(options, name) for name in told}
     if options.merge:
         runs = _merged(options.merge)
         if options.keep:
@@ -59,7 +61,8 @@ def measure(options: argparse.Namespace) -> Result:
     if options.unchanged:
         return _unchanged(options.unchanged, options.only or "generic_kernel")
     cases, seeds = _cases(options)
-    cases = _matrix_plan.part(cases, options.part)
+    device = ("--device", options.device)
+    cases = tuple(replace(case, options=(*case.options, *device)) for case in _matrix_plan.part(cases, options.part))
     found = _run(cases, seeds, log_of(options.log), Path(options.keep) if options.keep else None, verify=options.verify)
     return result_of(found, settings)
 

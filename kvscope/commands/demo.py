@@ -1,7 +1,7 @@
 """Watch a real engine get a smaller KV cache and no more throughput; see why, and whether the fix was right.
 
-Starts the built-in engine in a child process under its own load (no GPU, no network). On a terminal the dashboard
-shows it live; --headless prints the report when the script has ended. Needs the extra `engine`.
+Starts the built-in engine in a child process under its own load (no network; no GPU unless --device asks for one). On a
+terminal the dashboard shows it live; --headless prints the report when the script has ended. Needs the extra `engine`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", help="of the report: text, json or markdown (default text)")
     parser.add_argument("--act", type=float, default=10.0, metavar="S", help="seconds per act (10)")
     parser.add_argument("--threads", type=int, default=2, help="threads of the engine (2)")
+    parser.add_argument("--device", default="cpu", metavar="NAME", help="where the engine runs: cpu (default), cuda")
     add_web(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="also record everything into FILE")
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.watch import load_playbooks
 
     if options.web:
-        words = ["demo", "--act", str(options.act), "--threads", str(options.threads)]
+        words = ["demo", "--act", str(options.act), "--threads", str(options.threads), "--device", options.device]
         return _dashboard.serve_page(words, options.web_address)
     settings = settings_of(options)
     if options.act < 5.0:
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     render, books = report.get(settings.format), load_playbooks(settings)
     headless = options.headless or not (sys.stdout.isatty() or _dashboard.in_page())
     with waiting("starting the engine (the first time its kernels are compiled)") as tick:
-        engine = BuiltinEngine.start(KNOBS, ("--threads", str(options.threads)), tick)
+        engine = BuiltinEngine.start(KNOBS, ("--threads", str(options.threads), "--device", options.device), tick)
     try:
         assert engine.ring is not None
         assert engine.control is not None

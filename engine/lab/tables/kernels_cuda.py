@@ -24,7 +24,9 @@ from engine.geometry import KVGeometry
 from engine.kernels._base import Keep
 from engine.kernels._cuda.operators import ListReader
 from engine.kernels._cuda.pool import PagedPool, cold_code
+from engine.lab.tables import latent_cuda
 from engine.lab.tables.timing import copy_bandwidth, replayed, sets_for
+from engine.latent.shape import SHAPES
 
 TOKENS, KEPT = 64, 0.25
 SHAPE = KVGeometry(1, 8, 32, 128, TOKENS, TOKENS, 1, dtype="bfloat16")
@@ -140,6 +142,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--contexts", type=int, nargs="+", default=[2048, 16384, 65536])
     parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=forms.names())
+    parser.add_argument("--latent", nargs="*", default=list(latent_cuda.NAMES), choices=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=7, help="as for a CPU; here every time is of seven replays")
     asked = parser.parse_args(argv)
     if not torch.cuda.is_available():
@@ -150,6 +153,10 @@ def main(argv: Sequence[str]) -> int:
         for batch in asked.batches:
             for form in asked.forms:
                 rows += list(rows_of(batch, context, form, copy))
+                torch.cuda.empty_cache()
+                sys.stderr.write(f"{len(rows)}\n")
+            for name in asked.latent:
+                rows += list(latent_cuda.rows_of(name, batch, context, copy))
                 torch.cuda.empty_cache()
                 sys.stderr.write(f"{len(rows)}\n")
     found = {"device": torch.cuda.get_device_name(), "threads": 0, "copy_gb_per_s": copy / 1e9, "rows": rows}
