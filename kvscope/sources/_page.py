@@ -116,7 +116,8 @@ class PageReader:
         derived = self._derive(values)
         for notice in derived.notices:
             self._say_once(notice, result)
-        counters = {key: value for key, value in values.items() if key in grows}
+        # A sum over label sets that come and go falls as they go: it says nothing of who wrote the page.
+        counters = {key: value for key, value in values.items() if key in grows and key[0] not in self._folded}
         self._watch(counters, values.get(("process.start_time", ())), t, result)
         result.samples = [Sample(metric, value, t, labels) for (metric, labels), value in values.items()]
         result.samples += [Sample(metric, value, t) for metric, value in derived.values.items()]

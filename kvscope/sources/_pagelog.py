@@ -10,7 +10,7 @@ from kvscope.sources._page import PageResult
 from kvscope.sources._reader import Reader, reader_for
 from kvscope.sources._replicas import Labeller
 from kvscope.sources.clock import Straightener, clock_text
-from kvscope.sources.identity import Seen
+from kvscope.sources.identity import MOST_PROCESSES, Seen
 from kvscope.sources.source import Mark, Poll
 from probes.sample import Labels, Sample
 
@@ -81,6 +81,8 @@ class PageLog:
 
     def _apart(self, number: int) -> Labeller:
         if number not in self._labels:
+            if len(self._labels) >= MOST_PROCESSES:
+                del self._labels[next(iter(self._labels))]
             self._labels[number] = Labeller(f"engine {number + 1}")
         return self._labels[number]
 

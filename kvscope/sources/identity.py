@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 _FLOAT_NOISE = 1e-9
 """An exporter that adds its processes up may do so in another order next time: less than this share is rounding."""
-_MOST = 16
+MOST_PROCESSES = 16
 """Processes remembered behind one address; the one not seen for longest is forgotten."""
 _MOST_COUNTERS = 50_000
 _IMPLAUSIBLE = 10.0
@@ -171,7 +171,7 @@ class Processes(Generic[K]):
         fresh = self._current = _Process(self._made, model, start, dict(counters), t)
         self._made += 1
         self._known.append(fresh)
-        if len(self._known) > _MOST:
+        if len(self._known) > MOST_PROCESSES:
             self._known.remove(min(self._known[:-1], key=lambda one: one.t))
         return fresh
 
