@@ -185,6 +185,24 @@ def document(data: str | bytes | bytearray, where: str, most_depth: int = MOST_D
     return shallow(found, where, most_depth)
 
 
+_OPENS = re.compile(r"^[\s>`|]{0,20}(?=[\[{][\s\[{\"])", re.MULTILINE)
+_MOST_EMBEDDED = 2000
+
+
+def embedded(text: str) -> Iterable[Any]:
+    """Yield each JSON object or list that begins a line of a text, quoted or fenced as it may be."""
+    position = 0
+    for _ in range(_MOST_EMBEDDED):
+        found = _OPENS.search(text, position)
+        if found is None:
+            return
+        try:
+            document, position = DECODER.raw_decode(text, found.end())
+            yield shallow(document, "text")
+        except (ValueError, RecursionError):
+            position = found.end() + 1
+
+
 def shallow(found: Any, where: str, most_depth: int = MOST_DEPTH) -> Any:
     """Return a document of lists and dicts unchanged; Refused where it is nested deeper than ``most_depth``."""
     level: list[Any] = [found]

@@ -37,6 +37,8 @@ FileKind = Literal[
     "events",
 ]
 _HEAD = 4096
+_PASTED = 1 << 17
+"""So much of a text is looked through for numbers with names: what people paste is short."""
 
 
 def ring_of_pid(pid: int) -> Path:
@@ -132,6 +134,10 @@ def _kind_of_text(path: Path, head: bytes) -> FileKind:
             return kind
     if is_log(start):
         return "log"
+    from kvscope.sources.stated.pasted import looks
+
+    if looks(start[:_PASTED].decode("utf-8", errors="replace")):
+        return "result"
     if head.lstrip().startswith(b"{"):
         return "series"
     if _LINE_OF_PAGE.search(head):

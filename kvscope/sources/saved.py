@@ -187,8 +187,9 @@ class SavedIterations:
         self._path = path
         text = read_text(path)
         if not is_iterations(text):
-            lines = [line for line in text.splitlines() if line.strip().startswith("{")]
-            text = f"[{','.join(lines)}]"
+            documents = border.embedded(text)
+            entries = (one for found in documents for one in (found if isinstance(found, list) else [found]))
+            text = json.dumps(list(entries))
         self._reader = iterations_or_error(text, str(path))
         self._entries = list(entries_of(text))
         if not self._entries:

@@ -29,10 +29,8 @@ _LIMIT = 1_000_000
 
 
 def looks_iterations(start: bytes) -> bool:
-    """Whether a saved text starts as such a list, or as one entry a line."""
-    return start.lstrip()[:1] in (b"[", b"{") and any(
-        mark in start[:20_000] for mark in (b'"iterLatencyMS"', b'"inflightBatchingStats"', b'"kvCacheStats"')
-    )
+    """Whether a saved text holds such a list, or one entry a line, near its start; words may stand around them."""
+    return any(mark in start[:20_000] for mark in (b'"iterLatencyMS"', b'"inflightBatchingStats"', b'"kvCacheStats"'))
 
 
 def is_iterations(text: str) -> bool:

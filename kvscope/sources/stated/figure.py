@@ -76,6 +76,8 @@ class Stated:
     """How long the run took, where that was said: totals become rates."""
     unknown: list[str] = field(default_factory=list)
     what: str = "figures"
+    notes: list[str] = field(default_factory=list)
+    """What a person should know of how the document was read."""
     arms: dict[str, str] = field(default_factory=dict)
     """Arm → what its document calls it, where that is another name."""
 

@@ -32,7 +32,8 @@ def of_rows(rows: list[Any]) -> list[Result]:
         name = ", ".join(f"{option} {row.get(option)}" for option in varied)[:120]
         found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
         error = 2 * spread / count**0.5 if spread is not None else None
-        _llama_speed(found, number_at(row, "n_prompt") or 0, number_at(row, "n_gen") or 0, speed, error)
+        sizes = (number_at(row, name) or 0.0 for name in ("n_prompt", "n_gen", "n_depth"))
+        _llama_speed(found, *sizes, speed, error)
         _llama_kv(found, row)
         for told, tag in (("model_type", "model"), ("gpu_info", "device")):
             if isinstance(row.get(told), str) and row[told]:
@@ -55,12 +56,15 @@ def _llama_kv(found: Result, row: Mapping[str, Any]) -> None:
         found.means["config.kv_bits"] = sum(told) / 2
 
 
-def _llama_speed(found: Result, prompt: float, generated: float, speed: float, error: float | None) -> None:
+def _llama_speed(
+    found: Result, prompt: float, generated: float, depth: float, speed: float, error: float | None
+) -> None:
+    behind = f"_d{depth:g}" if depth else ""
     if prompt and not generated:
-        found.numbers.append(Number(f"pp{prompt:g}_tokens_per_s", speed, "1/s", error, "higher"))
+        found.numbers.append(Number(f"pp{prompt:g}{behind}_tokens_per_s", speed, "1/s", error, "higher"))
         found.means.setdefault("tokens.prompt", speed)
     elif generated and not prompt:
-        found.numbers.append(Number(f"tg{generated:g}_tokens_per_s", speed, "1/s", error, "higher"))
+        found.numbers.append(Number(f"tg{generated:g}{behind}_tokens_per_s", speed, "1/s", error, "higher"))
         found.means.setdefault("tokens.generated", speed)
         found.means.setdefault("latency.tpot", 1.0 / speed)
 
@@ -86,7 +90,8 @@ def _llama_table(head: list[str], rows: list[list[str]]) -> list[Result]:
             name = ", ".join(f"{head[one]} {row[one]}" for one in varied) or f"{head[index]} {index}"[:80]
             found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
             error = 2 * float(speed[2]) / 5**0.5 if speed[2] else None
-            _llama_speed(found, float(shape[2] or 0), float(shape[4] or 0), float(speed[1]), error)
+            sizes = float(shape[2] or 0), float(shape[4] or 0), float(shape[5] or 0)
+            _llama_speed(found, *sizes, float(speed[1]), error)
             _llama_kv(found, dict(zip(lower, row, strict=True)))
             if "model" in lower:
                 found.tags.setdefault("model", row[lower.index("model")][:120])
@@ -99,14 +104,17 @@ def _batched(head: list[str], rows: list[list[str]]) -> list[Result]:
     for row in rows[:2000]:
         cells = {name: _SPEED.fullmatch(text) for name, text in zip(head, row, strict=True)}
         known.append({name: float(cell[1]) for name, cell in cells.items() if cell is not None})
-    whole = [row for row in known if {"PP", "TG", "B", "S_TG t/s"} <= row.keys() and row["TG"] > 0]
+    whole = [{"B": 1.0, **row} for row in known if {"PP", "TG", "S_TG t/s"} <= row.keys() and row["TG"] > 0]
     if not whole:
         return []
-    most = max(whole, key=lambda one: (one["B"], one["PP"]))
+    # A sweep's rows (ik_llama.cpp) have no batch: they differ by what is held before the prompt.
+    swept = "B" not in known[0]
+    most = max(whole, key=lambda one: (one["B"], one["PP"], one.get("N_KV", 0.0)))
     found = Result("llama-batched-bench", {"engine": "llama.cpp", "offered_load": f"{most['B']:g} clients"})
     found.rate("generation_tokens_per_s", "tokens.generated", most["S_TG t/s"])
     found.rate("prompt_tokens_per_s", "tokens.prompt", most.get("S_PP t/s"))
-    found.means |= {"sched.running": most["B"], "request.tokens_in": most["PP"], "request.tokens_out": most["TG"]}
+    held = most.get("N_KV", 0.0) if swept else 0.0
+    found.means |= {"sched.running": most["B"], "request.tokens_in": held + most["PP"], "request.tokens_out": most["TG"]}
     if "T_TG s" in most:
         found.means["latency.tpot"] = most["T_TG s"] / most["TG"]
         found.numbers.append(Number("tpot_mean_s", most["T_TG s"] / most["TG"], "s", None, "lower"))

@@ -6,16 +6,19 @@ GuideLLM 0.4, llama.cpp b11434 (``llama-bench``), lm_eval 0.4.9; read in their s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvscope.errors import SourceError
 from kvscope.sources.stated.figure import Figure, Stated
 from probes import border
+
+if TYPE_CHECKING:
+    from kvscope.sources.stated import pasted
 
 _BYTES = 64 << 20
 _NORMAL_P99 = 2.326
@@ -117,9 +120,9 @@ def read_runs(path: Path) -> list[Result]:
 
 def _runs(text: str, path: Path) -> list[Result]:
     if text.lstrip()[:1] in "{[":
-        found = _of_json(text, path)
-        return found if isinstance(found, list) else [found] if found else []
-    return _of_text(text)
+        return _of_json(text, path)
+    # What a person pasted: words, and the tool's own lines of JSON among them.
+    return [one for document in border.embedded(text) for one in _of_document(document)] or _of_text(text)
 
 
 def read(path: Path) -> Result:
@@ -133,20 +136,30 @@ def read(path: Path) -> Result:
 def stated(path: Path) -> Stated:
     """Return a result as stated figures: means stand for every request. Of two runs the first came before.
 
-    Of more than two the first is held against the one that differs most from it in tokens a second.
+    Runs are held against each other where one tool put the same load on both; of more than two the first against the
+    one that differs most from it in tokens a second. Of runs that all differ in their load the heaviest is told.
     """
     runs = read_runs(path)
     if not runs:
         raise SourceError(f"{path}: looks like a benchmark's result, but holds no number that is known")
-    first, last = runs[0], runs[-1]
-    if len(runs) > 2:
-        speed = first.means.get("tokens.generated") or first.means.get("tokens.prompt") or 0.0
-        last = max(runs[1:], key=lambda one: abs((one.means.get("tokens.generated") or speed) / (speed or 1.0) - 1))
-    found = Stated(last.tags.get("engine", ""), dict(last.tags), what=last.tool)
-    found.tags.pop("engine", None)
-    if len(runs) == 1:
+    alike: dict[tuple[object, ...], list[Result]] = {}
+    for one in runs:
+        alike.setdefault(_load_of(one), []).append(one)
+    same = max(alike.values(), key=lambda group: (len(group), group[0].means.get("sched.running", 0.0)))
+    if len(same) == 1:
+        last = max(runs, key=_weight)
+        found = _stated(last)
         found.figures = [Figure(metric, metric, (), value) for metric, value in last.means.items()]
+        if len(runs) > 1:
+            named = f" {last.name!r}" if last.name else ""
+            load = last.tags.get("offered_load", "")
+            found.notes.append(f"{len(runs)} runs under different loads: told is{named or ' one'}{f', {load}' if load else ''}")
         return found
+    first, last = same[0], same[-1]
+    if len(same) > 2:
+        speed = first.means.get("tokens.generated") or first.means.get("tokens.prompt") or 0.0
+        last = max(same[1:], key=lambda one: abs((one.means.get("tokens.generated") or speed) / (speed or 1.0) - 1))
+    found = _stated(last)
     for arm, one in (("before", first), ("after", last)):
         found.figures += [Figure(metric, metric, (), value, arm) for metric, value in one.means.items()]
         found.arms[arm] = one.name
@@ -156,7 +169,25 @@ def stated(path: Path) -> Stated:
     return found
 
 
-def _of_json(text: str, path: Path) -> Result | list[Result] | None:
+def _stated(of: Result) -> Stated:
+    found = Stated(of.tags.get("engine", ""), dict(of.tags), what=of.tool)
+    found.tags.pop("engine", None)
+    return found
+
+
+def _load_of(one: Result) -> tuple[object, ...]:
+    """Return what was sent, as far as two runs must agree in it to be compared; lengths to a tenth."""
+    lengths = (one.means.get(name) for name in ("request.tokens_in", "request.tokens_out"))
+    rounded = (round(math.log(value, 1.1)) if value and value > 0 else 0 for value in lengths)
+    return one.tool, one.tags.get("offered_load"), one.means.get("sched.running"), *rounded
+
+
+def _weight(one: Result) -> tuple[float, float]:
+    clients = re.match(r"([\d.]+) clients", one.tags.get("offered_load", ""))
+    return float(clients[1]) if clients else 0.0, one.means.get("tokens.generated", 0.0)
+
+
+def _of_json(text: str, path: Path) -> list[Result]:
     try:
         document = border.document(text, str(path))
     except border.Refused:
@@ -166,17 +197,30 @@ def _of_json(text: str, path: Path) -> Result | list[Result] | None:
             document = border.document(lines[-1], str(path)) if lines else None
         except border.Refused as error:
             raise SourceError(str(error)) from error
+    return _of_document(document)
+
+
+def _of_document(document: Any) -> list[Result]:
     if isinstance(document, list):
         from kvscope.sources.stated.llama_bench import of_rows
 
-        return of_rows(document)
+        return of_rows(document) or [run for one in document[:1000] for run in _of_document(one)]
     if not isinstance(document, dict):
-        return None
-    for reader in (_serving, _throughput, _guidellm, _aiperf, _lm_eval):
+        return []
+    for reader in (_serving, _throughput, _guidellm, _aiperf, _lm_eval, _of_names):
         found = reader(document)
-        if found is not None:
-            return found
-    return None
+        if found is not None and found.numbers:
+            return [found]
+    return []
+
+
+def _of_names(document: Mapping[str, Any]) -> Result | None:
+    """Any other tool's document, by what its names say."""
+    from kvscope.sources.stated import pasted
+
+    tool = "inference-perf" if "load_summary" in document and "successes" in document else "benchmark"
+    run = pasted.of_document(document, 1.0 if tool == "inference-perf" else None)
+    return _of_run(run, tool, {}) if run.cells else None
 
 
 def number_at(document: Mapping[str, Any], *names: str) -> float | None:
@@ -369,63 +413,110 @@ def _lm_eval(document: Mapping[str, Any]) -> Result | None:
     return found
 
 
-_TEXT = {
-    "Request throughput (req/s)": ("request_throughput", 1.0),
-    "Output token throughput (tok/s)": ("output_throughput", 1.0),
-    "Successful requests": ("completed", 1.0),
-    "Benchmark duration (s)": ("duration", 1.0),
-    "Total input tokens": ("total_input_tokens", 1.0),
-    "Total generated tokens": ("total_output_tokens", 1.0),
-    "Maximum request concurrency": ("max_concurrency", 1.0),
-    "Max request concurrency": ("max_concurrency", 1.0),
-    "Request rate configured (RPS)": ("request_rate", 1.0),
-}
-_TEXT_LATENCY = re.compile(
-    r"^(Mean|Median|P50|P90|P95|P99|Std) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*(\d+(?:\.\d+)?)"
+_TOOLS = (
+    ("GenAI-Perf", "genai-perf"),
+    ("AIPerf", "aiperf"),
+    ("Total generated tokens (retokenized)", "sglang bench_serving"),
+    ("Serving Benchmark Result", "vllm bench serve"),
+    ("TensorRT-LLM Version", "trtllm-bench"),
+    ("TensorRT LLM Version", "trtllm-bench"),
+    ("(Completed Requests)", "guidellm"),
+    ("total tokens/s", "vllm bench throughput"),
 )
+_WROTE = (("sglang", re.compile(r"^Backend:\s+sglang", re.MULTILINE)), ("tensorrt-llm", re.compile(r"^TensorRT.LLM Version:")))
+_RATES = {
+    "generated": ("generation_tokens_per_s", "tokens.generated"),
+    "prompt": ("prompt_tokens_per_s", "tokens.prompt"),
+    "requests": ("requests_per_s", "requests.finished"),
+}
+_STATES = {
+    "tokens_in": "request.tokens_in",
+    "tokens_out": "request.tokens_out",
+    "kv_bytes": "kv.resident_bytes",
+    "memory": "gpu.mem_used",
+    "score": "quality.score",
+    "perplexity": "quality.perplexity",
+}
 
 
-def _tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yield head and rows of each table of pipes."""
+def _of_text(text: str) -> list[Result]:
+    """Tables of llama.cpp's two benchmarks, or whatever else is printed as names and numbers."""
+    from kvscope.sources.stated import pasted
+    from kvscope.sources.stated.llama_bench import of_table
+
+    found: list[Result] = []
+    for title, head, rows in _tables(text):
+        tables = of_table(head, rows)
+        for one in tables if len(tables) == 1 and title else ():
+            one.name = title
+        found += tables
+    if found:
+        return found
+    tool = next((name for mark, name in _TOOLS if mark in text), "benchmark")
+    tags = {"engine": engine for engine, pattern in _WROTE if pattern.search(text)}
+    return [_of_run(run, tool, tags) for run in pasted.Reader().read(text)]
+
+
+def _of_run(run: pasted.Run, tool: str, tags: Mapping[str, str]) -> Result:
+    found = Result(tool, dict(tags), name=run.title)
+    found.count = run.get("count", "", "mean") or 0.0
+    for name, metric in (*((one, f"latency.{one}") for one in ("ttft", "tpot", "itl", "e2e")), ("queue", "sched.queue_time")):
+        given = {one: run.get(name, one) for one in ("p50", "p90", "p95", "p99", "std")}
+        # One number without a statistic is taken for the mean; with a median alone that stands for it.
+        given["mean"] = run.get(name, "mean", "")
+        if any(value is not None for value in given.values()):
+            found.spread(name, metric, 1.0, given)
+            if given["mean"] is None and given["p50"] is not None:
+                found.means[metric] = given["p50"]
+    if tool in ("aiperf", "genai-perf") and "latency.itl" in found.means:
+        # Its gap between tokens is a mean per request, which is what others call TPOT.
+        found.means["latency.tpot"] = found.means["latency.itl"]
+    for quantity, (name, metric) in _RATES.items():
+        found.rate(name, metric, run.get(quantity, "", "mean", "p50"))
+    seconds = run.get("duration", "")
+    for quantity, total, (name, metric) in (
+        ("tokens_in", "total_in", _RATES["prompt"]),
+        ("tokens_out", "total_out", _RATES["generated"]),
+    ):
+        summed = run.get(total, "")
+        if summed is not None and found.count:
+            found.means[_STATES[quantity]] = summed / found.count
+        if summed is not None and seconds and metric not in found.means:
+            found.rate(name, metric, summed / seconds)
+    for quantity, metric in _STATES.items():
+        value = run.get(quantity, "", "mean", "p50")
+        if value is not None:
+            found.means.setdefault(metric, value)
+    if (hits := run.get("hits", "", "mean")) is not None and 0 <= hits <= 1 and "tokens.prompt" in found.means:
+        found.means["prefix.queries"] = found.means["tokens.prompt"]
+        found.means["prefix.hits"] = found.means["tokens.prompt"] * hits
+    if run.kv_bits is not None:
+        found.means["config.kv_bits"] = run.kv_bits
+    clients, offered = run.get("clients", "", "mean"), run.get("offered", "")
+    said = [f"{clients:g} clients"] if clients else []
+    if offered:
+        said.append(f"{offered:g} requests/s")
+    if said:
+        found.tags["offered_load"] = ", ".join(said)
+    return found
+
+
+def _tables(text: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield title, head and rows of each table of pipes."""
+    from kvscope.sources.stated.pasted import title_of
+
+    words: list[str] = []
     head: list[str] = []
     rows: list[list[str]] = []
     for line in [*text.splitlines()[:5000], ""]:
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")] if line.strip().startswith("|") else []
         if not cells:
             if head and rows:
-                yield head, rows
+                yield title_of(words[-4:]), head, rows
+                words = []
             head, rows = [], []
+            words += [line] if line.strip() and not line.startswith(("ggml_", "  Device", "main:", "build:")) else []
         elif not head:
             head = cells
         elif not all(set(cell) <= set(":- ") for cell in cells) and len(cells) == len(head):
             rows.append(cells)
-
-
-def _of_text(text: str) -> list[Result]:
-    """The tables that vLLM's and SGLang's serving benchmarks print, llama-bench's, and llama-batched-bench's."""
-    from kvscope.sources.stated.llama_bench import of_table
-
-    found: list[Result] = []
-    for head, rows in _tables(text):
-        found += of_table(head, rows)
-    parts = text.split("Serving Benchmark Result")
-    for before, part in pairwise(parts):
-        one = _serving(dict(_text_fields(part)))
-        if one is not None:
-            titles = [line.strip() for line in before.rstrip(" =\n").splitlines()[-4:] if line.strip(" =-\t")]
-            one.name = titles[-1][:80] if titles and ":" not in titles[-1] else f"run {len(found) + 1}"
-            found.append(one)
-    return found
-
-
-def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
-    for line in text.splitlines()[:200]:
-        name, colon, value = line.strip().partition(":")
-        if colon and name.strip() in _TEXT:
-            found = re.match(r"\d+(?:\.\d+)?", value.strip())
-            if found is not None and found[0].replace(".", "", 1).isdigit():
-                yield _TEXT[name.strip()][0], float(found[0])
-        matched = _TEXT_LATENCY.match(line.strip())
-        if matched is not None and matched[3].replace(".", "", 1).isdigit():
-            kind = {"E2EL": "e2el", "E2E Latency": "e2e_latency"}.get(matched[2], matched[2].lower())
-            yield f"{matched[1].lower()}_{kind}_ms", float(matched[3])

@@ -89,6 +89,7 @@ class StatedSource:
 
     def _notices(self) -> Iterator[str]:
         yield NOTE
+        yield from self._stated.notes
         if len(self._arms) > 1:
             before, after = (self._stated.arms.get(arm, arm) for arm in self._arms[:2])
             yield f"before: {before!r}, after: {after!r}"

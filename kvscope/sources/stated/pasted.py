@@ -1,0 +1,454 @@
+"""Results as people paste them: lists of ``name: value`` and tables, of whatever benchmark printed them.
+
+Nothing here knows a tool. A label is taken apart into statistic (``p99``, ``Mean``), unit (``(ms)``, ``tok/s``) and
+quantity; what is left must be a name in ``printed.yaml``, whole. A table is read by what its head names: statistics
+(a row a quantity), quantities (a row a run), or runs (a column a run). A name that comes again begins another run;
+a run's title is the last line of words before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from kvscope import kv_types
+
+_LINES = 20_000
+_LONGEST = 2_000
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,15})(?:\.\d{1,15})?(?:[eE][-+]?\d{1,2})?"
+_VALUE = re.compile(
+    rf"~?\s*({_NUMBER})(?:\s*(?:±|\+/-)\s*{_NUMBER})?\s*([A-Za-zµ%/]{{0,20}}(?: per (?:second|sec))?)\.?"
+)
+_PAIR = re.compile(r"^(?P<label>[A-Za-z#][^:=|]{0,80}?)\s*(?:[:=]|\s{2,})\s*(?P<value>\S.{0,80}?)\s*$")
+_AMOUNT = re.compile(
+    rf"(?<![\w.])({_NUMBER}) ((?:total |output |input |prompt )?(?:tokens?|toks?|requests?|reqs?)/s(?:ec)?)\b"
+)
+_BARS = str.maketrans({"┃": "|", "│": "|", "║": "|", "¦": "|"})
+_COLUMN = re.compile(r"\s{2,}|\t")
+_PAIRS = re.compile(r"\s{3,}(?=[A-Za-z-][^:=]{1,60}[:=] |[=-]{4,})")
+"""Between two results that were pasted side by side."""
+_LISTED = re.compile(r",\s+(?=[A-Za-z][\w ]{1,40}[:=])")
+_RULES = "+-=|╒╞╘╡╕╛├└┌┏┡╇┳━─┬┼┴╤╪╧═┐┘┤┓┩╈╋┻┗┛ "
+_LOGGED = re.compile(r"\b(?:INFO|WARNING|ERROR|DEBUG)\b.{0,40}\d\d:\d\d:\d\d|^\[?\d{4}-\d\d-\d\d[ T]\d\d:")
+"""A server's own lines, whose names are not a result's."""
+_NOISE = re.compile(r"it/s|%\||^tip:|^[\W\d_]*$|^```|^Traffic |^Burstiness|^Starting |^Initial ", re.IGNORECASE)
+_BANNER = re.compile(r"Benchmark Result|LLM Metrics|^=+ ?Result|metrics summary", re.IGNORECASE)
+_KV_WORD = re.compile(
+    r"(?:kv[-_ ]?cache[-_ ]?(?:d?type|quant\w*)|cache[-_]type[-_]k|-ctk|\btype_k|\bkv)"
+    r"[\s=:`'\"]{1,6}([A-Za-z]\w{1,30})|"
+    r"\b([A-Za-z]\w{1,16})[- ]kv\b",
+    re.IGNORECASE,
+)
+
+
+class Cell(NamedTuple):
+    """One number of a text: what it is, which statistic of it, and its value in ``printed.yaml``'s unit."""
+
+    quantity: str
+    statistic: str
+    value: float
+
+
+@dataclass(slots=True)
+class Run:
+    """The figures of one run, in the order and under the title they were printed."""
+
+    title: str = ""
+    lines: list[str] = field(default_factory=list)
+    cells: dict[tuple[str, str], float] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
+    kv_bits: float | None = None
+
+    def get(self, quantity: str, *statistics: str) -> float | None:
+        """Return the first statistic that is told."""
+        return next((self.cells[quantity, one] for one in statistics if (quantity, one) in self.cells), None)
+
+
+@cache
+def _table() -> tuple[dict[str, str], dict[str, str], dict[str, float], dict[str, Any]]:
+    """Return phrase → quantity, word → statistic, unit → seconds or bytes, and each quantity's entry."""
+    text = (Path(__file__).parent / "printed.yaml").read_text(encoding="utf-8")
+    found = yaml.safe_load(text)
+    phrases = {phrase: name for name, one in found["quantities"].items() for phrase in one["names"]}
+    statistics = {word: name for name, words in found["statistics"].items() for word in words}
+    return phrases, statistics, found["units"], found["quantities"]
+
+
+class Label(NamedTuple):
+    """What a label means: quantity, statistics (several where it lists them), and its unit's size (None: not told)."""
+
+    quantity: str
+    statistics: tuple[str, ...]
+    scale: float | None
+
+
+_PER_S = (
+    (re.compile(r"\b(?:tokens?|toks?|t)\s*(?:/|per )\s*(?:seconds?|sec|s)\b|\btoken/sec\b|\btps\b"), "tokens per s"),
+    (re.compile(r"\b(?:requests?|reqs?|r)\s*(?:/|per )\s*(?:seconds?|sec|s)\b|\b(?:rps|qps)\b"), "requests per s"),
+    (re.compile(r"(?:/|\bper )\s*(?:seconds?|sec|s)\b"), " per s"),
+)
+_PER_MIN = re.compile(r"\s*(?:/|\bper )\s*min(?:ute)?\b")
+_BRACKETS = re.compile(r"[(\[]([^()\[\]]{0,60})[)\]]")
+
+
+def _unit(text: str) -> float | None:
+    return _table()[2].get(_plain(text))
+
+
+def _plain(text: str) -> str:
+    """Return a label or unit in lower case with every way to write a rate made one."""
+    for pattern, words in _PER_S:
+        text = pattern.sub(words, text)
+    return " ".join(text.split())
+
+
+@lru_cache(8192)
+def label_of(text: str) -> Label | None:
+    """Return what a label names; None where it is not whole the name of anything."""
+    if not 1 < len(text) < 100:
+        return None
+    phrases, statistics, units, _ = _table()
+    words = re.sub(r"[-_*`#:]", " ", text.lower())
+    scale: float | None = None
+    named: list[str] = []
+    for inside in _BRACKETS.findall(words):
+        parts = [one.strip() for one in re.split(r"[,/]", inside) if one.strip()]
+        if (size := _unit(inside)) is not None:
+            scale = size
+        elif parts and all(one in statistics for one in parts):
+            named += [statistics[one] for one in parts]
+    words, minutes = _PER_MIN.subn(" per s", _BRACKETS.sub(" ", words))
+    left = []
+    for word in _plain(words).split():
+        if word in statistics:
+            named.append(statistics[word])
+        elif word != "/":
+            left.append(word)
+    # A time's unit as the last word; a rate's is a part of its name.
+    if len(left) > 1 and left[-2] != "per" and left[-1] in units and left[-1] not in _NOUNS:
+        scale = units[left.pop()]
+    quantity = phrases.get(" ".join(left))
+    if quantity is None:
+        return None
+    return Label(quantity, tuple(named) or ("",), 1 / 60 if minutes else scale)
+
+
+_NOUNS = frozenset({"tokens", "token", "tok", "requests", "count", "rate", "k"})
+
+
+def _cells(label: Label, text: str) -> Iterator[Cell]:
+    """Yield the numbers of a value under its label; nothing where a latency's unit is told by neither."""
+    quantities = _table()[3]
+    text = text.strip().strip("*`'\"").replace("**", "").removeprefix("--->").strip()
+    parts = [one for one in re.split(r"\s*/\s*(?=[\d*])|,\s+", text) if one] if len(label.statistics) > 1 else [text]
+    matches = [_VALUE.fullmatch(part.strip("* `")) for part in parts]
+    if len(matches) != len(label.statistics) or any(one is None for one in matches):
+        return
+    kind = quantities[label.quantity]["unit"]
+    last = next((one[2] for one in reversed(matches) if one is not None and one[2]), "")
+    for statistic, matched in zip(label.statistics, matches, strict=True):
+        assert matched is not None
+        unit = (matched[2] or last).lower()
+        scale = label.scale
+        if unit:
+            scale = _unit(unit)
+            if scale is None:
+                return
+        if scale is None and kind == "s":
+            return
+        value = float(matched[1].replace(",", "")) * (scale if scale is not None else 1.0)
+        if statistic != "none" and abs(value) < 1e18:
+            yield Cell(label.quantity, statistic, value)
+
+
+def of_document(document: Mapping[str, Any], scale: float | None = None) -> Run:
+    """Return the figures of a JSON document by its names; ``scale``: a latency's unit where nothing tells it."""
+    run = Run()
+    _walk(document, "", scale, run, 0)
+    return run
+
+
+def _walk(node: Mapping[str, Any], name: str, scale: float | None, run: Run, depth: int) -> None:
+    statistics = _table()[1]
+    own = label_of(name.replace("_", " ")) if name else None
+    unit = node.get("units", node.get("unit"))
+    told = _unit(str(unit).lower()) if unit is not None else None
+    for key, value in list(node.items())[:2000] if depth < 8 else ():
+        text = str(key).replace("_", " ")
+        if isinstance(value, Mapping):
+            _walk(value, name if text.lower() in ("percentiles", "successful") else text, scale, run, depth + 1)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            label = label_of(text)
+            if own is not None and text.lower() in statistics:
+                label = own._replace(statistics=(statistics[text.lower()],), scale=own.scale or told)
+            if label is None:
+                continue
+            if label.scale is None and scale is not None:
+                label = label._replace(scale=scale)
+            for cell in _cells(label, f"{value:.12g}"):
+                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
+
+
+def looks(text: str) -> bool:
+    """Whether a text tells how fast or how slow something was: two quantities, one of them a latency or a rate."""
+    for run in Reader().read(text):
+        named = {quantity for quantity, _ in run.cells}
+        if len(named) > 1 and any(_table()[3][one]["unit"] in ("s", "rate") for one in named - {"duration", "offered"}):
+            return True
+    return False
+
+
+class Reader:
+    """Reads a text line by line into runs; results side by side are told apart by their order in the line."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self._open: dict[int, Run] = {}
+        self._title: list[str] = []
+        self._banner = False
+        self._rows: list[list[str]] = []
+        self._piped = False
+        self._scale: float | None = None
+        """Size of a latency's unit where the tool prints none; its banner tells which tool that is."""
+
+    def read(self, text: str) -> list[Run]:
+        """Return the runs of a text that hold a number."""
+        for raw in [*text.splitlines()[:_LINES], ""]:
+            line = raw[:_LONGEST].translate(_BARS).strip().removeprefix("> ").strip()
+            piped = line.startswith("|") and line.count("|") > 2
+            if self._rows and line and not line.strip(_RULES):
+                continue
+            parts = _parts(line, piped)
+            piped = piped or (line.count(",") > 1 and self._in_csv(parts))
+            aligned = not piped and len(parts) > 2 and not _PAIRS.search(line) and label_of(line) is None
+            if self._rows and not (piped if self._piped else aligned):
+                self._end_table()
+            if piped or aligned:
+                self._piped = piped
+                self._rows.append(parts)
+            elif not _LOGGED.search(line):
+                self._line(line)
+        found = [run for run in self.runs if run.cells]
+        for run in found:
+            run.title = title_of(run.lines, {line for other in found if other is not run for line in other.lines})
+        return found
+
+    def _in_csv(self, parts: Sequence[str]) -> bool:
+        """Whether cells between commas belong to a table: its head names quantities or statistics."""
+        if self._rows:
+            return self._piped and len(parts) == len(self._rows[0]) > 2
+        statistics = _table()[1]
+        return len(parts) > 2 and sum(one.lower() in statistics or label_of(one) is not None for one in parts) > 1
+
+    def _line(self, line: str) -> None:
+        found = False
+        for index, side in enumerate(_PAIRS.split(line)):
+            for part in _LISTED.split(side):
+                found |= self._pair(part, index)
+        if not found and not self._amounts(line):
+            self._words(line)
+
+    def _pair(self, part: str, index: int) -> bool:
+        matched = _PAIR.match(part.strip())
+        label = label_of(matched["label"].strip()) if matched is not None else None
+        if matched is not None and label is None and (rated := _VALUE.fullmatch(matched["value"])) and rated[2]:
+            # "throughput: 22.9 token/s": of what, its unit tells.
+            label = label_of(f"{matched['label'].strip()} {rated[2]}")
+        if matched is None or label is None:
+            if index and not _BANNER.search(part) and not self._open.setdefault(index, Run()).labels:
+                # What heads the second of two columns.
+                self._open[index].lines.append(part.strip())
+            elif matched is not None and index in self._open and not self._title:
+                self._open[index].kv_bits = _bits(part) or self._open[index].kv_bits
+            return False
+        if label.scale is None and self._scale is not None and _table()[3][label.quantity]["unit"] == "s":
+            label = label._replace(scale=self._scale)
+        self._take(_cells(label, matched["value"]), matched["label"], index)
+        return True
+
+    def _amounts(self, line: str) -> bool:
+        """``Throughput: 0.13 requests/s, 99.79 total tokens/s``: the number stands before its name."""
+        found = False
+        for value, name in _AMOUNT.findall(line) if "hroughput" in line else ():
+            label = label_of(name)
+            if label is not None:
+                self._take([Cell(label.quantity, "", float(value.replace(",", "")))], name, 0)
+                found = True
+        return found
+
+    def _words(self, line: str) -> None:
+        if _BANNER.search(line):
+            self._banner, self._scale = True, 1.0 if "metrics summary" in line.lower() else None
+        elif line and not _NOISE.search(line):
+            self._title.append(line)
+
+    def _take(self, cells: Iterable[Cell], label: str, index: int) -> None:
+        told = list(cells)
+        if not told:
+            return
+        run = self._open.get(index)
+        if run is None or label in run.labels or (self._banner and index == 0) or (index and not run.labels):
+            run = self._new(index)
+        self._title, self._banner = [], False
+        run.labels.add(label)
+        for cell in told:
+            run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
+
+    def _new(self, index: int) -> Run:
+        headed = self._open.get(index) if index else None
+        if index == 0:
+            self._open = {place: run for place, run in self._open.items() if place and not run.labels}
+        lines = headed.lines if headed is not None else [_PAIRS.split(line)[0] for line in self._title]
+        run = Run(lines=lines, kv_bits=_bits("\n".join(lines[-6:])))
+        self._open[index] = run
+        self.runs.append(run)
+        return run
+
+    def _end_table(self) -> None:
+        rows, self._rows = self._rows, []
+        found = of_table(rows)
+        if not found:
+            self._title += ["  ".join(row) for row in rows[:1] if not self._piped]
+            return
+        known = self._open.get(0)
+        if known is not None and len(found) == 1 and not (found[0].labels & known.labels) and not self._banner:
+            # What follows a table of the same run adds to it.
+            known.labels |= found[0].labels
+            known.cells = {**found[0].cells, **known.cells}
+        else:
+            for run in found:
+                run.kv_bits = _bits(f"{run.title} kv") or _bits("\n".join(self._title[-6:]))
+                run.lines = [*self._title, run.title] if run.title else self._title
+            self.runs += found
+            self._open = {0: found[-1]}
+        self._title, self._banner = [], False
+
+
+def _parts(line: str, piped: bool) -> list[str]:
+    """Return the cells of a line: between pipes, two blanks, or commas."""
+    if piped:
+        return [cell.strip() for cell in line[1:].removesuffix("|").split("|")]
+    if line.count(",") > 1 and not _COLUMN.search(line):
+        with contextlib.suppress(csv.Error, StopIteration):
+            return [cell.strip() for cell in next(csv.reader([line]))]
+    return _COLUMN.split(line)
+
+
+def _bits(text: str) -> float | None:
+    """Return the bits of a KV element that words name: by an option, or right before "KV"."""
+    for one, two in _KV_WORD.findall(text):
+        kind = kv_types.find((one or two).lower())
+        if kind is not None and kind.bits() is not None:
+            return kind.bits()
+    return None
+
+
+def title_of(lines: Sequence[str], others: Set[str] = frozenset()) -> str:
+    """Return what a run is called: the last line of words before it that no other run has, without marks."""
+    for line in reversed([one for one in lines if one not in others] or lines):
+        text = line.strip(" #*>`=-:\t").replace("`", "")
+        if text and len(text) < 200 and not re.search(r"\w: +\S", text):
+            return text[:80]
+    return ""
+
+
+def of_table(rows: Sequence[Sequence[str]]) -> list[Run]:
+    """Return the runs of a table of cells, by what its head names."""
+    body = [list(row) for row in rows if not all(not cell or set(cell) <= set("-=:+━─ ") for cell in row)]
+    width = max((len(row) for row in body), default=0)
+    # Where columns are told apart by spaces, the head has none above the names of its rows.
+    body = [
+        [""] * (width - len(row)) + row if index == 0 else row + [""] * (width - len(row))
+        for index, row in enumerate(body)
+        if len(row) > 1
+    ]
+    if len(body) < 2 or width < 2:
+        return []
+    head, rest = _heads(body)
+    if not rest:
+        return []
+    labels = [label_of(cell) for cell in head]
+    named = [index for index, label in enumerate(labels) if label is not None]
+    statistics = _table()[1]
+    by_statistic = [index for index, cell in enumerate(head) if cell.lower().strip(". ") in statistics]
+    own = [label_of(row[0]) for row in rest]
+    if by_statistic and any(own):
+        return _by_statistic(head, by_statistic, rest, own)
+    if len(named) >= 2:
+        return _by_row(head, labels, rest)
+    return _by_column(head, rest, own) if any(own) else []
+
+
+def _heads(body: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Join the head's rows (GuideLLM prints three): a cell that is empty belongs to the one before it."""
+    depth = 1
+    while depth < min(4, len(body)) and not any(
+        re.search(r"\d", cell) and not re.fullmatch(r"[pP]\d\d", cell) for cell in body[depth]
+    ):
+        depth += 1
+    if depth == 1 or depth == len(body):
+        return body[0], body[1:]
+    parts: list[list[str]] = [[] for _ in body[0]]
+    for level, row in enumerate(body[:depth]):
+        last = ""
+        for index, cell in enumerate(row):
+            last = cell or (last if index and level + 1 < depth else "")
+            if last:
+                parts[index].append(last)
+    return [" ".join(one) for one in parts], body[depth:]
+
+
+def _by_statistic(
+    head: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]], labels: Sequence[Label | None]
+) -> list[Run]:
+    run = Run()
+    statistics = _table()[1]
+    for row, label in zip(rows, labels, strict=True):
+        if label is None:
+            continue
+        run.labels.add(row[0])
+        for index in columns:
+            statistic = statistics[head[index].lower().strip(". ")]
+            for cell in _cells(label._replace(statistics=(statistic,)), row[index]):
+                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
+    return [run] if run.cells else []
+
+
+def _by_row(head: Sequence[str], labels: Sequence[Label | None], rows: Sequence[Sequence[str]]) -> list[Run]:
+    others = [
+        index
+        for index, label in enumerate(labels)
+        if label is None and not all(not row[index] or _VALUE.fullmatch(row[index]) for row in rows)
+    ]
+    differ = [index for index in others if len({row[index] for row in rows}) > 1] or others[:1]
+    found = []
+    for row in rows:
+        run = Run(", ".join(row[index].replace("`", "") for index in differ if row[index])[:80])
+        for index, label in enumerate(labels):
+            for cell in _cells(label, row[index]) if label is not None else ():
+                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
+                run.labels.add(head[index])
+        if run.cells:
+            found.append(run)
+    return found
+
+
+def _by_column(head: Sequence[str], rows: Sequence[Sequence[str]], labels: Sequence[Label | None]) -> list[Run]:
+    found = []
+    for index in range(1, len(head)):
+        run = Run(head[index].replace("`", "")[:80])
+        for row, label in zip(rows, labels, strict=True):
+            for cell in _cells(label, row[index]) if label is not None else ():
+                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
+                run.labels.add(row[0])
+        if run.cells:
+            found.append(run)
+    return found
