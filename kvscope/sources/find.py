@@ -134,9 +134,9 @@ def _kind_of_text(path: Path, head: bytes) -> FileKind:
             return kind
     if is_log(start):
         return "log"
-    from kvscope.sources.stated.pasted import looks
+    from kvscope.sources.stated import pasted
 
-    if looks(start[:_PASTED].decode("utf-8", errors="replace")):
+    if pasted.looks(start[:_PASTED].decode("utf-8", errors="replace")):
         return "result"
     if head.lstrip().startswith(b"{"):
         return "series"

@@ -32,8 +32,8 @@ def of_rows(rows: list[Any]) -> list[Result]:
         name = ", ".join(f"{option} {row.get(option)}" for option in varied)[:120]
         found = runs.setdefault(name, Result("llama-bench", {"engine": "llama.cpp"}, name=name))
         error = 2 * spread / count**0.5 if spread is not None else None
-        sizes = (number_at(row, name) or 0.0 for name in ("n_prompt", "n_gen", "n_depth"))
-        _llama_speed(found, *sizes, speed, error)
+        prompt, generated, depth = (number_at(row, name) or 0.0 for name in ("n_prompt", "n_gen", "n_depth"))
+        _llama_speed(found, prompt, generated, depth, speed, error)
         _llama_kv(found, row)
         for told, tag in (("model_type", "model"), ("gpu_info", "device")):
             if isinstance(row.get(told), str) and row[told]:
@@ -114,7 +114,11 @@ def _batched(head: list[str], rows: list[list[str]]) -> list[Result]:
     found.rate("generation_tokens_per_s", "tokens.generated", most["S_TG t/s"])
     found.rate("prompt_tokens_per_s", "tokens.prompt", most.get("S_PP t/s"))
     held = most.get("N_KV", 0.0) if swept else 0.0
-    found.means |= {"sched.running": most["B"], "request.tokens_in": held + most["PP"], "request.tokens_out": most["TG"]}
+    found.means |= {
+        "sched.running": most["B"],
+        "request.tokens_in": held + most["PP"],
+        "request.tokens_out": most["TG"],
+    }
     if "T_TG s" in most:
         found.means["latency.tpot"] = most["T_TG s"] / most["TG"]
         found.numbers.append(Number("tpot_mean_s", most["T_TG s"] / most["TG"], "s", None, "lower"))

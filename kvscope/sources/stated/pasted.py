@@ -1,7 +1,7 @@
 """Results as people paste them: lists of ``name: value`` and tables, of whatever benchmark printed them.
 
 Nothing here knows a tool. A label is taken apart into statistic (``p99``, ``Mean``), unit (``(ms)``, ``tok/s``) and
-quantity; what is left must be a name in ``printed.yaml``, whole. A table is read by what its head names: statistics
+quantity; what is left must be a name in ``named.yaml``, whole. A table is read by what its head names: statistics
 (a row a quantity), quantities (a row a run), or runs (a column a run). A name that comes again begins another run;
 a run's title is the last line of words before it.
 """
@@ -11,25 +11,16 @@ from __future__ import annotations
 import contextlib
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
+from collections.abc import Iterable, Sequence, Set
 
 from kvscope import kv_types
+from kvscope.sources.stated.named import NUMBER, VALUE, Cell, Label, Run, cells_of, label_of, table
 
 _LINES = 20_000
 _LONGEST = 2_000
-_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d{1,15})(?:\.\d{1,15})?(?:[eE][-+]?\d{1,2})?"
-_VALUE = re.compile(
-    rf"~?\s*({_NUMBER})(?:\s*(?:±|\+/-)\s*{_NUMBER})?\s*([A-Za-zµ%/]{{0,20}}(?: per (?:second|sec))?)\.?"
-)
 _PAIR = re.compile(r"^(?P<label>[A-Za-z#][^:=|]{0,80}?)\s*(?:[:=]|\s{2,})\s*(?P<value>\S.{0,80}?)\s*$")
 _AMOUNT = re.compile(
-    rf"(?<![\w.])({_NUMBER}) ((?:total |output |input |prompt )?(?:tokens?|toks?|requests?|reqs?)/s(?:ec)?)\b"
+    rf"(?<![\w.])({NUMBER}) ((?:total |output |input |prompt )?(?:tokens?|toks?|requests?|reqs?)/s(?:ec)?)\b"
 )
 _BARS = str.maketrans({"┃": "|", "│": "|", "║": "|", "¦": "|"})
 _COLUMN = re.compile(r"\s{2,}|\t")
@@ -49,159 +40,11 @@ _KV_WORD = re.compile(
 )
 
 
-class Cell(NamedTuple):
-    """One number of a text: what it is, which statistic of it, and its value in ``printed.yaml``'s unit."""
-
-    quantity: str
-    statistic: str
-    value: float
-
-
-@dataclass(slots=True)
-class Run:
-    """The figures of one run, in the order and under the title they were printed."""
-
-    title: str = ""
-    lines: list[str] = field(default_factory=list)
-    cells: dict[tuple[str, str], float] = field(default_factory=dict)
-    labels: set[str] = field(default_factory=set)
-    kv_bits: float | None = None
-
-    def get(self, quantity: str, *statistics: str) -> float | None:
-        """Return the first statistic that is told."""
-        return next((self.cells[quantity, one] for one in statistics if (quantity, one) in self.cells), None)
-
-
-@cache
-def _table() -> tuple[dict[str, str], dict[str, str], dict[str, float], dict[str, Any]]:
-    """Return phrase → quantity, word → statistic, unit → seconds or bytes, and each quantity's entry."""
-    text = (Path(__file__).parent / "printed.yaml").read_text(encoding="utf-8")
-    found = yaml.safe_load(text)
-    phrases = {phrase: name for name, one in found["quantities"].items() for phrase in one["names"]}
-    statistics = {word: name for name, words in found["statistics"].items() for word in words}
-    return phrases, statistics, found["units"], found["quantities"]
-
-
-class Label(NamedTuple):
-    """What a label means: quantity, statistics (several where it lists them), and its unit's size (None: not told)."""
-
-    quantity: str
-    statistics: tuple[str, ...]
-    scale: float | None
-
-
-_PER_S = (
-    (re.compile(r"\b(?:tokens?|toks?|t)\s*(?:/|per )\s*(?:seconds?|sec|s)\b|\btoken/sec\b|\btps\b"), "tokens per s"),
-    (re.compile(r"\b(?:requests?|reqs?|r)\s*(?:/|per )\s*(?:seconds?|sec|s)\b|\b(?:rps|qps)\b"), "requests per s"),
-    (re.compile(r"(?:/|\bper )\s*(?:seconds?|sec|s)\b"), " per s"),
-)
-_PER_MIN = re.compile(r"\s*(?:/|\bper )\s*min(?:ute)?\b")
-_BRACKETS = re.compile(r"[(\[]([^()\[\]]{0,60})[)\]]")
-
-
-def _unit(text: str) -> float | None:
-    return _table()[2].get(_plain(text))
-
-
-def _plain(text: str) -> str:
-    """Return a label or unit in lower case with every way to write a rate made one."""
-    for pattern, words in _PER_S:
-        text = pattern.sub(words, text)
-    return " ".join(text.split())
-
-
-@lru_cache(8192)
-def label_of(text: str) -> Label | None:
-    """Return what a label names; None where it is not whole the name of anything."""
-    if not 1 < len(text) < 100:
-        return None
-    phrases, statistics, units, _ = _table()
-    words = re.sub(r"[-_*`#:]", " ", text.lower())
-    scale: float | None = None
-    named: list[str] = []
-    for inside in _BRACKETS.findall(words):
-        parts = [one.strip() for one in re.split(r"[,/]", inside) if one.strip()]
-        if (size := _unit(inside)) is not None:
-            scale = size
-        elif parts and all(one in statistics for one in parts):
-            named += [statistics[one] for one in parts]
-    words, minutes = _PER_MIN.subn(" per s", _BRACKETS.sub(" ", words))
-    left = []
-    for word in _plain(words).split():
-        if word in statistics:
-            named.append(statistics[word])
-        elif word != "/":
-            left.append(word)
-    # A time's unit as the last word; a rate's is a part of its name.
-    if len(left) > 1 and left[-2] != "per" and left[-1] in units and left[-1] not in _NOUNS:
-        scale = units[left.pop()]
-    quantity = phrases.get(" ".join(left))
-    if quantity is None:
-        return None
-    return Label(quantity, tuple(named) or ("",), 1 / 60 if minutes else scale)
-
-
-_NOUNS = frozenset({"tokens", "token", "tok", "requests", "count", "rate", "k"})
-
-
-def _cells(label: Label, text: str) -> Iterator[Cell]:
-    """Yield the numbers of a value under its label; nothing where a latency's unit is told by neither."""
-    quantities = _table()[3]
-    text = text.strip().strip("*`'\"").replace("**", "").removeprefix("--->").strip()
-    parts = [one for one in re.split(r"\s*/\s*(?=[\d*])|,\s+", text) if one] if len(label.statistics) > 1 else [text]
-    matches = [_VALUE.fullmatch(part.strip("* `")) for part in parts]
-    if len(matches) != len(label.statistics) or any(one is None for one in matches):
-        return
-    kind = quantities[label.quantity]["unit"]
-    last = next((one[2] for one in reversed(matches) if one is not None and one[2]), "")
-    for statistic, matched in zip(label.statistics, matches, strict=True):
-        assert matched is not None
-        unit = (matched[2] or last).lower()
-        scale = label.scale
-        if unit:
-            scale = _unit(unit)
-            if scale is None:
-                return
-        if scale is None and kind == "s":
-            return
-        value = float(matched[1].replace(",", "")) * (scale if scale is not None else 1.0)
-        if statistic != "none" and abs(value) < 1e18:
-            yield Cell(label.quantity, statistic, value)
-
-
-def of_document(document: Mapping[str, Any], scale: float | None = None) -> Run:
-    """Return the figures of a JSON document by its names; ``scale``: a latency's unit where nothing tells it."""
-    run = Run()
-    _walk(document, "", scale, run, 0)
-    return run
-
-
-def _walk(node: Mapping[str, Any], name: str, scale: float | None, run: Run, depth: int) -> None:
-    statistics = _table()[1]
-    own = label_of(name.replace("_", " ")) if name else None
-    unit = node.get("units", node.get("unit"))
-    told = _unit(str(unit).lower()) if unit is not None else None
-    for key, value in list(node.items())[:2000] if depth < 8 else ():
-        text = str(key).replace("_", " ")
-        if isinstance(value, Mapping):
-            _walk(value, name if text.lower() in ("percentiles", "successful") else text, scale, run, depth + 1)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            label = label_of(text)
-            if own is not None and text.lower() in statistics:
-                label = own._replace(statistics=(statistics[text.lower()],), scale=own.scale or told)
-            if label is None:
-                continue
-            if label.scale is None and scale is not None:
-                label = label._replace(scale=scale)
-            for cell in _cells(label, f"{value:.12g}"):
-                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
-
-
 def looks(text: str) -> bool:
     """Whether a text tells how fast or how slow something was: two quantities, one of them a latency or a rate."""
     for run in Reader().read(text):
         named = {quantity for quantity, _ in run.cells}
-        if len(named) > 1 and any(_table()[3][one]["unit"] in ("s", "rate") for one in named - {"duration", "offered"}):
+        if len(named) > 1 and any(table()[3][one]["unit"] in ("s", "rate") for one in named - {"duration", "offered"}):
             return True
     return False
 
@@ -213,7 +56,7 @@ class Reader:
         self.runs: list[Run] = []
         self._open: dict[int, Run] = {}
         self._title: list[str] = []
-        self._banner = False
+        self._banner = self._blank = False
         self._rows: list[list[str]] = []
         self._piped = False
         self._scale: float | None = None
@@ -245,7 +88,7 @@ class Reader:
         """Whether cells between commas belong to a table: its head names quantities or statistics."""
         if self._rows:
             return self._piped and len(parts) == len(self._rows[0]) > 2
-        statistics = _table()[1]
+        statistics = table()[1]
         return len(parts) > 2 and sum(one.lower() in statistics or label_of(one) is not None for one in parts) > 1
 
     def _line(self, line: str) -> None:
@@ -259,19 +102,20 @@ class Reader:
     def _pair(self, part: str, index: int) -> bool:
         matched = _PAIR.match(part.strip())
         label = label_of(matched["label"].strip()) if matched is not None else None
-        if matched is not None and label is None and (rated := _VALUE.fullmatch(matched["value"])) and rated[2]:
+        if matched is not None and label is None and (rated := VALUE.fullmatch(matched["value"])) and rated[2]:
             # "throughput: 22.9 token/s": of what, its unit tells.
             label = label_of(f"{matched['label'].strip()} {rated[2]}")
         if matched is None or label is None:
             if index and not _BANNER.search(part) and not self._open.setdefault(index, Run()).labels:
                 # What heads the second of two columns.
                 self._open[index].lines.append(part.strip())
-            elif matched is not None and index in self._open and not self._title:
-                self._open[index].kv_bits = _bits(part) or self._open[index].kv_bits
+            elif index in self._open and not self._title and not self._blank and self._open[index].kv_bits is None:
+                # A line among a run's own figures; after a blank one it heads the next run.
+                self._open[index].kv_bits = _bits(part)
             return False
-        if label.scale is None and self._scale is not None and _table()[3][label.quantity]["unit"] == "s":
+        if label.scale is None and self._scale is not None and table()[3][label.quantity]["unit"] == "s":
             label = label._replace(scale=self._scale)
-        self._take(_cells(label, matched["value"]), matched["label"], index)
+        self._take(cells_of(label, matched["value"]), matched["label"], index)
         return True
 
     def _amounts(self, line: str) -> bool:
@@ -287,7 +131,9 @@ class Reader:
     def _words(self, line: str) -> None:
         if _BANNER.search(line):
             self._banner, self._scale = True, 1.0 if "metrics summary" in line.lower() else None
-        elif line and not _NOISE.search(line):
+        elif not line:
+            self._blank = True
+        elif not _NOISE.search(line):
             self._title.append(line)
 
     def _take(self, cells: Iterable[Cell], label: str, index: int) -> None:
@@ -297,10 +143,9 @@ class Reader:
         run = self._open.get(index)
         if run is None or label in run.labels or (self._banner and index == 0) or (index and not run.labels):
             run = self._new(index)
-        self._title, self._banner = [], False
+        self._title, self._banner, self._blank = [], False, False
+        run.take(told)
         run.labels.add(label)
-        for cell in told:
-            run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
 
     def _new(self, index: int) -> Run:
         headed = self._open.get(index) if index else None
@@ -314,6 +159,9 @@ class Reader:
 
     def _end_table(self) -> None:
         rows, self._rows = self._rows, []
+        if not self._piped and self._title and len(head := _COLUMN.split(self._title[-1])) == len(rows[0]) - 1 > 1:
+            # A head of two columns above three: its first is empty.
+            rows.insert(0, head)
         found = of_table(rows)
         if not found:
             self._title += ["  ".join(row) for row in rows[:1] if not self._piped]
@@ -377,7 +225,7 @@ def of_table(rows: Sequence[Sequence[str]]) -> list[Run]:
         return []
     labels = [label_of(cell) for cell in head]
     named = [index for index, label in enumerate(labels) if label is not None]
-    statistics = _table()[1]
+    statistics = table()[1]
     by_statistic = [index for index, cell in enumerate(head) if cell.lower().strip(". ") in statistics]
     own = [label_of(row[0]) for row in rest]
     if by_statistic and any(own):
@@ -410,15 +258,13 @@ def _by_statistic(
     head: Sequence[str], columns: Sequence[int], rows: Sequence[Sequence[str]], labels: Sequence[Label | None]
 ) -> list[Run]:
     run = Run()
-    statistics = _table()[1]
+    statistics = table()[1]
     for row, label in zip(rows, labels, strict=True):
         if label is None:
             continue
-        run.labels.add(row[0])
         for index in columns:
             statistic = statistics[head[index].lower().strip(". ")]
-            for cell in _cells(label._replace(statistics=(statistic,)), row[index]):
-                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
+            run.take(cells_of(label._replace(statistics=(statistic,)), row[index]), row[0])
     return [run] if run.cells else []
 
 
@@ -426,16 +272,15 @@ def _by_row(head: Sequence[str], labels: Sequence[Label | None], rows: Sequence[
     others = [
         index
         for index, label in enumerate(labels)
-        if label is None and not all(not row[index] or _VALUE.fullmatch(row[index]) for row in rows)
+        if label is None and not all(not row[index] or VALUE.fullmatch(row[index]) for row in rows)
     ]
     differ = [index for index in others if len({row[index] for row in rows}) > 1] or others[:1]
     found = []
     for row in rows:
         run = Run(", ".join(row[index].replace("`", "") for index in differ if row[index])[:80])
         for index, label in enumerate(labels):
-            for cell in _cells(label, row[index]) if label is not None else ():
-                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
-                run.labels.add(head[index])
+            if label is not None:
+                run.take(cells_of(label, row[index]), head[index])
         if run.cells:
             found.append(run)
     return found
@@ -446,9 +291,8 @@ def _by_column(head: Sequence[str], rows: Sequence[Sequence[str]], labels: Seque
     for index in range(1, len(head)):
         run = Run(head[index].replace("`", "")[:80])
         for row, label in zip(rows, labels, strict=True):
-            for cell in _cells(label, row[index]) if label is not None else ():
-                run.cells.setdefault((cell.quantity, cell.statistic), cell.value)
-                run.labels.add(row[0])
+            if label is not None:
+                run.take(cells_of(label, row[index]), row[0])
         if run.cells:
             found.append(run)
     return found

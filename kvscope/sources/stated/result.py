@@ -18,7 +18,7 @@ from kvscope.sources.stated.figure import Figure, Stated
 from probes import border
 
 if TYPE_CHECKING:
-    from kvscope.sources.stated import pasted
+    from kvscope.sources.stated import named
 
 _BYTES = 64 << 20
 _NORMAL_P99 = 2.326
@@ -101,8 +101,6 @@ _MARKS = (
     b'"exact_match,',
     b'"word_perplexity,none"',
 )
-_LATENCIES = {"ttft": "latency.ttft", "tpot": "latency.tpot", "itl": "latency.itl", "e2el": "latency.e2e"}
-_NAMES = {"e2el": "e2e"}
 
 
 def read_runs(path: Path) -> list[Result]:
@@ -149,11 +147,13 @@ def stated(path: Path) -> Stated:
     if len(same) == 1:
         last = max(runs, key=_weight)
         found = _stated(last)
-        found.figures = [Figure(metric, metric, (), value) for metric, value in last.means.items()]
+        found.figures = _figures(last)
         if len(runs) > 1:
             named = f" {last.name!r}" if last.name else ""
             load = last.tags.get("offered_load", "")
-            found.notes.append(f"{len(runs)} runs under different loads: told is{named or ' one'}{f', {load}' if load else ''}")
+            found.notes.append(
+                f"{len(runs)} runs under different loads: told is{named or ' one'}{f', {load}' if load else ''}"
+            )
         return found
     first, last = same[0], same[-1]
     if len(same) > 2:
@@ -161,7 +161,7 @@ def stated(path: Path) -> Stated:
         last = max(same[1:], key=lambda one: abs((one.means.get("tokens.generated") or speed) / (speed or 1.0) - 1))
     found = _stated(last)
     for arm, one in (("before", first), ("after", last)):
-        found.figures += [Figure(metric, metric, (), value, arm) for metric, value in one.means.items()]
+        found.figures += _figures(one, arm)
         found.arms[arm] = one.name
     for name, value in list(found.tags.items()):
         if first.tags.get(name) != value:
@@ -173,6 +173,29 @@ def _stated(of: Result) -> Stated:
     found = Stated(of.tags.get("engine", ""), dict(of.tags), what=of.tool)
     found.tags.pop("engine", None)
     return found
+
+
+def _figures(one: Result, arm: str = "") -> list[Figure]:
+    """Return a run's means as figures, and its gaps between tokens as they would be counted.
+
+    Half of the gaps are no longer than their median: it tells a step without a prompt beside it better than the mean.
+    """
+    means = dict(one.means)
+    middle = next((number.value for number in one.numbers if number.name == "itl_p50"), None)
+    gap = middle or means.get("latency.itl") or means.get("latency.tpot")
+    gaps = means.get("tokens.generated", 0.0) - means.get("requests.finished", 0.0)
+    if gap and gaps > 0:
+        means.pop("latency.itl", None)
+        means |= {"latency.itl.sum": gaps * gap, "latency.itl.count": gaps}
+    if gap and "tokens.generated" in means:
+        # Little's law: tokens a second times the time of one are the requests that decode, requests a second times
+        # the time to the first token those before it. Where these are many, how many of them wait is not told.
+        decoding = means["tokens.generated"] * means.get("latency.tpot", gap)
+        before = means.get("requests.finished", 0.0) * means.get("latency.ttft", 0.0)
+        if before <= max(1.0, decoding / 10):
+            means.setdefault("sched.running", decoding)
+        means["batch.steps"] = 1.0 / gap
+    return [Figure(metric, metric, (), value, arm) for metric, value in means.items()]
 
 
 def _load_of(one: Result) -> tuple[object, ...]:
@@ -207,20 +230,50 @@ def _of_document(document: Any) -> list[Result]:
         return of_rows(document) or [run for one in document[:1000] for run in _of_document(one)]
     if not isinstance(document, dict):
         return []
-    for reader in (_serving, _throughput, _guidellm, _aiperf, _lm_eval, _of_names):
-        found = reader(document)
-        if found is not None and found.numbers:
-            return [found]
-    return []
+    scores = _lm_eval(document)
+    if scores is not None and scores.numbers:
+        return [scores]
+    runs = document.get("benchmarks")
+    parts = [one["metrics"] for one in runs[:1000] if _holds(one, "metrics")] if isinstance(runs, list) else []
+    return [found for part in parts or [document] if (found := _of_names(part, bool(parts))) is not None]
 
 
-def _of_names(document: Mapping[str, Any]) -> Result | None:
-    """Any other tool's document, by what its names say."""
-    from kvscope.sources.stated import pasted
+def _holds(one: Any, name: str) -> bool:
+    return isinstance(one, dict) and isinstance(one.get(name), dict)
 
-    tool = "inference-perf" if "load_summary" in document and "successes" in document else "benchmark"
-    run = pasted.of_document(document, 1.0 if tool == "inference-perf" else None)
-    return _of_run(run, tool, {}) if run.cells else None
+
+def _of_names(document: Mapping[str, Any], guidellm: bool) -> Result | None:
+    """Any tool's document, by what its names say; which tool it was, by names that are its own."""
+    from kvscope.sources.stated import named
+
+    seconds: float | None = None
+    if guidellm:
+        tool, seconds = "guidellm", 1.0
+    elif "load_summary" in document and "successes" in document:
+        tool, seconds = "inference-perf", 1.0
+    elif "tokens_per_second" in document and "elapsed_time" in document:
+        # vLLM's offline throughput counts prompts too.
+        tool = "vllm bench throughput"
+        document = {**document, "tokens_per_second": None, "total_tokens_per_second": document["tokens_per_second"]}
+    elif "mean_ttft_ms" in document or "median_ttft_ms" in document or "mean_tpot_ms" in document:
+        sglang = "median_e2e_latency_ms" in document or "accept_length" in document
+        tool = "sglang bench_serving" if sglang else "vllm bench serve"
+    else:
+        tool = "aiperf" if _holds(document.get("records", document), "time_to_first_token") else "benchmark"
+    run = named.of_document(document, seconds)
+    if guidellm and ("count", "") not in run.cells:
+        told = [
+            document[name].get("successful")
+            for name in ("time_to_first_token_ms", "request_latency")
+            if _holds(document, name)
+        ]
+        counts = [count for one in told if isinstance(one, dict) and (count := number_at(one, "count")) is not None]
+        run.cells |= {("count", ""): counts[0]} if counts else {}
+    if not run.cells:
+        return None
+    found = _of_run(run, tool, {"engine": "vllm"} if tool == "vllm bench throughput" else {})
+    _who(found, document)
+    return found
 
 
 def number_at(document: Mapping[str, Any], *names: str) -> float | None:
@@ -235,34 +288,6 @@ def number_at(document: Mapping[str, Any], *names: str) -> float | None:
     return None
 
 
-def _serving(document: Mapping[str, Any]) -> Result | None:
-    """vLLM's and SGLang's serving benchmarks: flat names in milliseconds."""
-    if not any(name in document for name in ("mean_ttft_ms", "median_ttft_ms", "mean_tpot_ms")):
-        return None
-    sglang = "median_e2e_latency_ms" in document or "accept_length" in document
-    found = Result("sglang bench_serving" if sglang else "vllm bench serve")
-    _who(found, document)
-    found.count = number_at(document, "completed", "num_prompts") or 0.0
-    _load(found, document)
-    found.rate("requests_per_s", "requests.finished", number_at(document, "request_throughput"))
-    found.rate("generation_tokens_per_s", "tokens.generated", number_at(document, "output_throughput"))
-    inputs, duration = number_at(document, "total_input_tokens", "total_input"), number_at(document, "duration")
-    if inputs is not None and duration:
-        found.rate("prompt_tokens_per_s", "tokens.prompt", inputs / duration)
-    for name, metric in {**_LATENCIES, "e2e_latency": "latency.e2e"}.items():
-        given = {
-            "mean": number_at(document, f"mean_{name}_ms"),
-            "p50": number_at(document, f"median_{name}_ms", f"p50_{name}_ms"),
-            "p90": number_at(document, f"p90_{name}_ms"),
-            "p95": number_at(document, f"p95_{name}_ms"),
-            "p99": number_at(document, f"p99_{name}_ms"),
-            "std": number_at(document, f"std_{name}_ms"),
-        }
-        if any(value is not None for value in given.values()):
-            found.spread(_NAMES.get(name, name.removesuffix("_latency")), metric, 1e-3, given)
-    return found
-
-
 def _who(found: Result, document: Mapping[str, Any]) -> None:
     backend = document.get("backend") or document.get("endpoint_type")
     if isinstance(backend, str):
@@ -270,117 +295,6 @@ def _who(found: Result, document: Mapping[str, Any]) -> None:
     for name in ("model_id", "model", "model_name"):
         if isinstance(document.get(name), str):
             found.tags.setdefault("model", document[name][:120])
-
-
-def _load(found: Result, document: Mapping[str, Any]) -> None:
-    """What was sent: clients, mean lengths, and the tag that says it in words."""
-    for names, metric in (
-        (("total_input_tokens", "total_input"), "request.tokens_in"),
-        (("total_output_tokens", "total_output"), "request.tokens_out"),
-    ):
-        total = number_at(document, *names)
-        if total is not None and found.count:
-            found.means[metric] = total / found.count
-    clients, offered = number_at(document, "max_concurrency"), document.get("request_rate")
-    said = []
-    if clients:
-        said.append(f"{clients:g} clients")
-    if isinstance(offered, int | float) and not isinstance(offered, bool) and 0 < offered < 1e9:
-        said.append(f"{offered:g} requests/s")
-    if said:
-        found.tags["offered_load"] = ", ".join(said)
-
-
-def _throughput(document: Mapping[str, Any]) -> Result | None:
-    """vLLM's offline throughput: requests, tokens, seconds."""
-    if "tokens_per_second" not in document or "elapsed_time" not in document:
-        return None
-    found = Result("vllm bench throughput", {"engine": "vllm"})
-    found.count = number_at(document, "num_requests") or 0.0
-    found.rate("requests_per_s", "requests.finished", number_at(document, "requests_per_second"))
-    total = number_at(document, "tokens_per_second")
-    if total is not None:
-        found.numbers.append(Number("all_tokens_per_s", total, "1/s", None, "higher"))
-    return found
-
-
-def _guidellm(document: Mapping[str, Any]) -> Result | None:
-    runs = document.get("benchmarks")
-    if not isinstance(runs, list) or not runs or not isinstance(runs[-1], dict):
-        return None
-    metrics = runs[-1].get("metrics")
-    if not isinstance(metrics, dict):
-        return None
-    found = Result("guidellm")
-
-    def part(name: str) -> Mapping[str, Any]:
-        one = metrics.get(name)
-        good = one.get("successful") if isinstance(one, dict) else None
-        return good if isinstance(good, dict) else {}
-
-    found.count = (
-        number_at(part("time_to_first_token_ms"), "count") or number_at(part("request_latency"), "count") or 0.0
-    )
-    for name, metric, source, scale in (
-        ("ttft", "latency.ttft", "time_to_first_token_ms", 1e-3),
-        ("tpot", "latency.tpot", "time_per_output_token_ms", 1e-3),
-        ("itl", "latency.itl", "inter_token_latency_ms", 1e-3),
-        ("e2e", "latency.e2e", "request_latency", 1.0),
-    ):
-        one = part(source)
-        percentiles = one.get("percentiles") if isinstance(one.get("percentiles"), dict) else {}
-        given = {"mean": number_at(one, "mean"), "std": number_at(one, "std_dev"), "p50": number_at(one, "median")}
-        given |= {key: number_at(percentiles, key) for key in ("p90", "p95", "p99")}  # type: ignore[arg-type]
-        if one:
-            found.spread(name, metric, scale, given)
-    found.rate("requests_per_s", "requests.finished", number_at(part("requests_per_second"), "mean"))
-    found.rate("generation_tokens_per_s", "tokens.generated", number_at(part("output_tokens_per_second"), "mean"))
-    for name, metric in (("prompt_token_count", "request.tokens_in"), ("output_token_count", "request.tokens_out")):
-        value = number_at(part(name), "mean")
-        if value is not None:
-            found.means[metric] = value
-    return found
-
-
-def _aiperf(document: Mapping[str, Any]) -> Result | None:
-    records = document.get("records") if isinstance(document.get("records"), dict) else document
-    if not isinstance(records, dict) or not isinstance(records.get("time_to_first_token"), dict):
-        return None
-    found = Result("aiperf")
-
-    def part(name: str) -> Mapping[str, Any]:
-        one = records.get(name)
-        return one if isinstance(one, dict) else {}
-
-    found.count = (
-        number_at(part("request_count"), "avg", "value") or number_at(part("time_to_first_token"), "count") or 0.0
-    )
-    for name, metric, source in (
-        ("ttft", "latency.ttft", "time_to_first_token"),
-        ("itl", "latency.itl", "inter_token_latency"),
-        ("e2e", "latency.e2e", "request_latency"),
-    ):
-        one = part(source)
-        scale = 1e-3 if str(one.get("unit", "ms")).startswith("ms") else 1.0
-        given = {"mean": number_at(one, "avg"), "std": number_at(one, "std")}
-        given |= {key: number_at(one, key) for key in ("p50", "p90", "p95", "p99")}
-        if one:
-            found.spread(name, metric, scale, given)
-    # Its gap between tokens is a mean per request, which is what others call TPOT.
-    if "latency.itl" in found.means:
-        found.means["latency.tpot"] = found.means["latency.itl"]
-    found.rate("requests_per_s", "requests.finished", number_at(part("request_throughput"), "avg", "value"))
-    found.rate(
-        "generation_tokens_per_s", "tokens.generated", number_at(part("output_token_throughput"), "avg", "value")
-    )
-    for name, metric in (
-        ("input_sequence_length", "request.tokens_in"),
-        ("output_sequence_length", "request.tokens_out"),
-    ):
-        value = number_at(part(name), "avg")
-        if value is not None:
-            found.means[metric] = value
-    return found
 
 
 def _lm_eval(document: Mapping[str, Any]) -> Result | None:
@@ -423,7 +337,10 @@ _TOOLS = (
     ("(Completed Requests)", "guidellm"),
     ("total tokens/s", "vllm bench throughput"),
 )
-_WROTE = (("sglang", re.compile(r"^Backend:\s+sglang", re.MULTILINE)), ("tensorrt-llm", re.compile(r"^TensorRT.LLM Version:")))
+_WROTE = (
+    ("sglang", re.compile(r"^Backend:\s+sglang", re.MULTILINE)),
+    ("tensorrt-llm", re.compile(r"^TensorRT.LLM Version:")),
+)
 _RATES = {
     "generated": ("generation_tokens_per_s", "tokens.generated"),
     "prompt": ("prompt_tokens_per_s", "tokens.prompt"),
@@ -453,14 +370,19 @@ def _of_text(text: str) -> list[Result]:
     if found:
         return found
     tool = next((name for mark, name in _TOOLS if mark in text), "benchmark")
-    tags = {"engine": engine for engine, pattern in _WROTE if pattern.search(text)}
+    tags = dict([("engine", engine) for engine, pattern in _WROTE if pattern.search(text)][:1])
     return [_of_run(run, tool, tags) for run in pasted.Reader().read(text)]
 
 
-def _of_run(run: pasted.Run, tool: str, tags: Mapping[str, str]) -> Result:
+def _of_run(run: named.Run, tool: str, tags: Mapping[str, str]) -> Result:
     found = Result(tool, dict(tags), name=run.title)
     found.count = run.get("count", "", "mean") or 0.0
-    for name, metric in (*((one, f"latency.{one}") for one in ("ttft", "tpot", "itl", "e2e")), ("queue", "sched.queue_time")):
+    if (everything := run.get("all_tokens", "", "mean")) is not None:
+        found.numbers.append(Number("all_tokens_per_s", everything, "1/s", None, "higher"))
+    for name, metric in (
+        *((one, f"latency.{one}") for one in ("ttft", "tpot", "itl", "e2e")),
+        ("queue", "sched.queue_time"),
+    ):
         given = {one: run.get(name, one) for one in ("p50", "p90", "p95", "p99", "std")}
         # One number without a statistic is taken for the mean; with a median alone that stands for it.
         given["mean"] = run.get(name, "mean", "")
