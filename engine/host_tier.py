@@ -19,10 +19,9 @@ from torch import Tensor
 
 from engine.arena import OutOfBlocks
 from engine.forms import EVICTED, HOST, HOT, NONE
-from engine.pages import Transfer
 
 if TYPE_CHECKING:
-    from engine.cache import KVCache
+    from engine.cache import KVCache, Transfer
     from engine.knobs import Knobs
 
 AGAIN_STEPS = 16

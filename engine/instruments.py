@@ -13,10 +13,8 @@ from probes.openmetrics import Histogram
 from probes.recorder import Recorder, step_columns
 
 if TYPE_CHECKING:
-    from engine.decode import DecodeAttend
-    from engine.devices._base import Traffics
-    from engine.kernels._base import Phases
-    from engine.llm import Engine, StepTimes
+    from engine.devices._base import Landed, Traffics
+    from engine.llm import Engine
     from engine.request import Request
     from engine.scheduler import Plan
 
@@ -98,21 +96,22 @@ class Instruments:
         self._steps = self._reusable = 0
         self._context = 0.0
 
-    def step(
-        self, engine: Engine, plan: Plan, times: StepTimes, phases: Phases, attend: DecodeAttend | Traffics | None
-    ) -> None:
+    def step(self, engine: Engine, plan: Plan, landed: Landed, step_s: float) -> None:
         """Commit the row of the step that just ended."""
         prefilled = sum([end - start for _, start, end in plan.prefill])
         decode = plan.decode
         # Where nobody decodes, no token waits for the host: the whole step is prefill.
         alone = prefilled and not decode
-        prefill_s, host_s = (times.step, 0.0) if alone else (times.prefill, times.host)
+        # The host works beside the device: what it adds to a step is what the device did not fill.
+        host_s = max(0.0, step_s - landed.prefill - landed.decode)
+        prefill_s, host_s = (step_s, 0.0) if alone else (landed.prefill, host_s)
+        part = landed.parts.get
         spent = (
-            *(times.step, times.step - prefill_s, prefill_s, times.prefill_decompress, host_s),
-            *(times.linear, times.sample, times.transfer + phases.transfer, phases.select, phases.gather),
-            *(phases.attend, phases.decompress, 1, bool(decode), bool(decode and prefilled), prefilled),
+            *(step_s, step_s - prefill_s, prefill_s, landed.prefill_decompress, host_s),
+            *[part(name, 0.0) for name in ("linear", "sample", "transfer", "select", "gather", "attend", "decompress")],
+            *(1, bool(decode), bool(decode and prefilled), prefilled),
         )
-        read = self._nothing_read if attend is None else _traffic(attend)
+        read = self._nothing_read if landed.traffic is None else _traffic(landed.traffic)
         self._sums = list(map(add, self._sums, (*spent, *read)))
         self._put_step(prefilled + len(decode), *self._work(engine, decode), *self._sums)
         if self._steps % MEMORY_EVERY == 0:
@@ -216,7 +215,7 @@ class Instruments:
         self.recorder.set("config.kv_bits", bits / (2 * shape.block_tokens * shape.head_dim))
 
 
-def _traffic(attend: DecodeAttend | Traffics) -> Sequence[float]:
+def _traffic(attend: Traffics) -> Sequence[float]:
     """Values of READ and, layer by layer, of LAYER_READ."""
     read, total, hot, cold = attend.read, attend.total, attend.hot, attend.cold
     return (sum(read) / len(read), sum(total) / len(total), sum(hot), sum(cold), *read, *total, *hot, *cold)

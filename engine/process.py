@@ -22,7 +22,6 @@ import torch
 
 from engine import devices
 from engine import settings as settings_module
-from engine.devices._base import TIMED_EVERY
 from engine.exposition import latency_histograms, render
 from engine.geometry import DTYPES
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
@@ -126,7 +125,7 @@ class Process:
             **self.info,
             "launcher": {"pid": parent, "start_ticks": process_start_ticks(parent)},
             "geometry": {"layers": self.engine.config.layers, "block_tokens": self.settings.block_tokens},
-            "phases_every": TIMED_EVERY if self.engine.runner is not None else 1,
+            "phases_every": self.engine.runner.timed_every,
             "beats_s": IDLE_WAIT_S,
             "tags": self.tags(),
             "load": self.settings.load.as_text(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.host_tier import HostCounts, HostTier
 from engine.knobs import Knobs
 from engine.policies._base import Policy, Run
+
+if TYPE_CHECKING:
+    from engine.request import Request
 
 
 class Residency:
@@ -86,6 +90,26 @@ class Residency:
         shape = (self.importance.shape[0], len(index), self.importance.shape[2])
         code = HOT if self.knobs.hot_share == 1.0 else self.cold
         self._apply(index, torch.full(shape, code, dtype=torch.uint8), ~self.placed[index])
+
+    def forget(self, windows: tuple[int, ...], request: Request, *, shared: bool) -> None:
+        """Free what every layer that sees only its newest tokens has left behind, in blocks the request holds alone.
+
+        With ``shared`` its prompt's blocks stay whole: another request may go on from the middle of them.
+        """
+        cache, widest = self.cache, max(windows, default=0)
+        behind = max(0, request.computed + 1 - widest) // cache.geometry.block_tokens
+        start = max(request.forgotten, len(request.keys) if shared else 0)
+        if not widest or behind <= start:
+            return
+        ids = torch.tensor(request.block_table[start:behind])
+        ids = ids[cache.ref_counts[ids] == 1]
+        layers = torch.tensor([layer for layer, window in enumerate(windows) if window])
+        held = cache.page_form[layers[:, None], ids]
+        place, block, head = ((held != NONE) & (held != EVICTED)).nonzero(as_tuple=True)
+        if self.tier is not None:
+            self.tier.settle()
+        cache.evict(layers[place], ids[block], head)
+        request.forgotten = behind
 
     def restart(self, knobs: Knobs) -> None:
         """Take new settings; forms decided under the old ones are open again (nothing is moved yet)."""

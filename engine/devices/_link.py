@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.forms import HOST
-from engine.pages import Transfer
 
 if TYPE_CHECKING:
     from engine.arena import Arena
-    from engine.devices._cache import DeviceCache
+    from engine.cache import KVCache, Transfer
 
 STAGED = 512
 """Pages on their way at a time."""
@@ -30,7 +29,7 @@ class Link:
     Copies run on a stream of their own, after what was queued before them, so that a step goes on beside a prefetch.
     """
 
-    def __init__(self, cache: DeviceCache, host: Arena) -> None:
+    def __init__(self, cache: KVCache, host: Arena) -> None:
         self._cache, self._host = cache, host
         cuda = cache.device.type == "cuda"
         size = STAGED * max(cache.arena.page_bytes.values())
@@ -70,11 +69,12 @@ class Link:
         """k, v [n, tokens, d] on the device of pages that lie in host memory, in passing."""
         cache = self._cache
         shape = (len(codes), cache.geometry.block_tokens, cache.geometry.head_dim)
-        k, v = torch.zeros(2, *shape, dtype=cache.dtype, device=cache.device)
+        dtype = getattr(torch, cache.geometry.dtype)
+        k, v = torch.zeros(2, *shape, dtype=dtype, device=cache.device)
         for code in torch.unique(codes).tolist():
             mask = codes == code
             at = mask.to(cache.device)
             pages = self._host.read(code % HOST, offsets[mask]).to(cache.device)
             decoded = cache.forms[code % HOST].decode(cache.geometry, pages)
-            k[at], v[at] = (part.to(cache.dtype) for part in decoded)
+            k[at], v[at] = (part.to(dtype) for part in decoded)
         return k, v

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from engine.devices._base import Batch, Device, Operators, Reader
-from engine.devices._cache import DeviceCache
-from engine.devices._plain import Plain, PlainReader
-from engine.devices._step import Mode, widened
+from engine.devices._base import Batch, Device, Mode, Reader
 from engine.forms import HOT
-from engine.kernels._cuda.graph import BUCKETS, StepGraphs, bucket_for, compiled
+from engine.kernels._base import DecodeBatch
+from engine.kernels._cuda.graph import BUCKETS, StepGraphs, bucket_for
 from engine.policies._base import Run
 
 if TYPE_CHECKING:
@@ -53,13 +53,11 @@ class Modes:
         engine = self.engine
         if engine.cache is not self._cache:
             self._forget()
-        assert isinstance(engine.cache, DeviceCache)
         there = set(engine.cache.cold_forms())
         if self._now is not None and self._now[0] is engine.knobs and there <= set(self._now[1].forms):
             return self._now[1]
         knobs, policy = engine.knobs, engine.residency.policy
-        name = knobs.kernels if policy.SPARSE else "block"
-        selector = name if knobs.selector == "same" else knobs.selector
+        selector, name = knobs.operators
         careful = engine.residency.tier is not None or bool(knobs.promote_after and policy.SPARSE)
         keep = policy.keep(knobs, engine.cache.geometry.block_tokens)
         mode = Mode(name, selector, keep, tuple(sorted(there | self._freezes())), careful)
@@ -90,28 +88,31 @@ class Modes:
     def reader(self, mode: Mode, batch: Batch) -> Reader:
         key = (mode, batch.requests)
         if key not in self._readers:
-            assert isinstance(self._cache, DeviceCache)
-            pools = self._cache.pools(mode.forms)
-            self._readers[key] = _reader(self._cache.operators, pools, batch, mode)
+            self._readers[key] = self.device.operators.reader(self._cache.pools(mode.forms), batch, mode)
         return self._readers[key]
 
-    def wider(self, mode: Mode, rows: int) -> PlainReader | None:
+    def wider(self, mode: Mode, batch: Batch) -> Reader | None:
         """Chooses more than a step reads, for the host to fetch ahead."""
-        if mode.keep is None or not mode.careful or self.engine.knobs.prefetch <= 0:
+        prefetch = self.engine.knobs.prefetch
+        if mode.keep is None or self.engine.residency.tier is None or prefetch <= 0:
             return None
-        assert isinstance(self._cache, DeviceCache)
-        batch = self._batches[rows] if rows in self._batches else self.batch(rows)
-        return PlainReader(self._cache.pools(mode.forms), batch, widened(mode.keep, self.engine.knobs.prefetch))
+        keep = replace(mode.keep, share=min(1.0, mode.keep.share * (1.0 + prefetch)))
+        return self.device.operators.chooser(self._cache.pools(mode.forms), batch, replace(mode, keep=keep))
 
     def fill(self, batch: Batch, mode: Mode, requests: Sequence[Request], before: Sequence[Request]) -> None:
         """Tell the device whose step it is; a token that is still on its way comes from a row of ``before``."""
         rows = {id(request): row for row, request in enumerate(before)}
-        columns, keep = [], mode.keep
+        columns, keep, tokens = [], mode.keep, self._cache.geometry.block_tokens
         for request in requests:
             n = request.length
             wanted, window = (keep.blocks_for(n), keep.window_start(n)) if keep is not None else (0, 0)
             source = rows[id(request)] if request.ahead else -1
             columns.append((n, wanted, window, source, 0 if request.ahead else request.newest))
+        last = [request.length - 1 for request in requests]
+        batch.ids = np.array([one.block_table[n // tokens] for one, n in zip(requests, last, strict=True)])
+        batch.slots = np.array(last) % tokens
+        batch.longest = max(last) + 1
+        batch.now = DecodeBatch(batch.table[:, : self._cache.geometry.blocks_for(batch.longest)], batch.lens)
         numbers = torch.zeros(5, batch.requests, dtype=torch.int32)
         numbers[:, : len(columns)] = torch.tensor(columns, dtype=torch.int32).T
         _overwrite(batch.numbers, numbers)
@@ -156,7 +157,8 @@ class Modes:
     @property
     def compiles(self) -> tuple[int, float]:
         """Graphs captured and kernels compiled or loaded so far, and the seconds that captures took."""
-        return self.graphs.captures + compiled(), self.capture_s
+        (made, seconds), own = self.device.operators.compiles, self.graphs
+        return made + own.captures, seconds + self.capture_s
 
 
 def _overwrite(target: Tensor, source: Tensor) -> None:
@@ -165,14 +167,3 @@ def _overwrite(target: Tensor, source: Tensor) -> None:
         target.copy_(source.pin_memory(), non_blocking=True)
     else:
         target.copy_(source)
-
-
-def _reader(operators: Operators, pools: list, batch: Batch, mode: Mode) -> Reader:  # type: ignore[type-arg]
-    """`generic` kernels are plain operators everywhere; they also choose where the host must know what is chosen."""
-    if mode.kernels == "generic" or type(operators) is Plain:
-        return PlainReader(pools, batch, mode.keep)
-    if mode.careful or mode.selector == "generic":
-        from engine.kernels._cuda.operators import ChosenElsewhere
-
-        return ChosenElsewhere(pools, batch, mode.keep)
-    return operators.reader(pools, batch, mode.keep)

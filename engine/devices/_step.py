@@ -1,46 +1,36 @@
-"""One decode step over fixed buffers: the model's ``attend``, and what comes out of it."""
+"""One decode step over fixed buffers: the model's ``attend``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from engine.devices import _window
-from engine.devices._base import LENS, Batch, Mark, Reader, Traffics
-from engine.kernels._base import Keep
+from engine.devices._base import LENS, Batch, Operators, Reader
+from engine.timeline import Mark
 
 if TYPE_CHECKING:
-    from engine.devices._cache import DeviceCache
-    from engine.devices._plain import PlainReader
+    from engine.cache import KVCache
     from engine.host_tier import HostTier
-
-
-@dataclass(frozen=True)
-class Mode:
-    """What a step's operators are chosen by; a graph is captured for each batch bucket of it."""
-
-    kernels: str
-    selector: str
-    keep: Keep | None
-    forms: tuple[str, ...]
-    """Cold forms that pages may have: kernels look for no others, and are fastest where there are none."""
-    careful: bool
-    """Whether the host must know each choice at once: it fetches pages, or counts who is chosen how often."""
 
 
 @dataclass
 class Watch:
     """What the host does in the middle of a step that is not a graph's."""
 
+    careful: bool = False
+    """Whether choices are wanted, `Mode.careful`."""
     tier: HostTier | None = None
-    wider: PlainReader | None = None
+    wider: Reader | None = None
     """Chooses for the step to come."""
     row: int | None = None
     """The request whose query votes on importance."""
     length: int = 0
+    table: Tensor | None = None
+    """Its blocks, int64 on the host."""
     choices: list[Tensor] = field(default_factory=list)
     mass: list[Tensor] = field(default_factory=list)
 
@@ -50,93 +40,59 @@ class StepAttend:
 
     def __init__(
         self,
-        cache: DeviceCache,
+        cache: KVCache,
+        operators: Operators,
+        pools: Sequence[Any],
         batch: Batch,
         reader: Reader,
-        forms: tuple[str, ...],
         windows: tuple[int, ...],
         mark: Mark | None = None,
         watch: Watch | None = None,
     ) -> None:
-        self.cache, self.batch, self.reader, self.mark, self.watch = cache, batch, reader, mark, watch
-        self.pools, self.windows = cache.pools(forms), windows
+        self.cache, self.operators, self.pools, self.windows = cache, operators, pools, windows
+        self.batch, self.reader, self.mark, self.watch = batch, reader, mark, watch
+        # On a device storing rides in the queue; on the CPU it is the host that does it.
+        self._stored = "linear" if cache.device.type != "cpu" else "host"
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [B, q_heads, head_dim], k and v [B, kv_heads, head_dim] → [B, q_heads, head_dim]."""
-        pool, q, mark = self.pools[layer], q.contiguous(), self.mark
-        self.cache.operators.append(k, v, pool, self.batch)
+        pool, q, mark, watch = self.pools[layer], q.contiguous(), self.mark, self.watch
         if mark is not None:
             mark("linear")
-        if self.watch is not None and self.watch.row is not None:
-            self._vote(layer, q, self.watch, self.watch.row)
+        self.operators.append(k, v, pool, self.batch)
+        if watch is not None and watch.row is not None:
+            self._vote(q, pool, watch, watch.row)
+        if mark is not None:
+            mark(self._stored)
         if self.windows[layer]:
-            out = _window.attend(q, pool, self.batch, self.windows[layer])
-            if mark is not None:
-                mark("attend")
-            return out
+            if watch is not None and watch.careful:
+                watch.choices.append(torch.full((len(q), self.cache.geometry.kv_heads, 1), -1))
+            return self.reader.windowed(layer, q, self.windows[layer], mark)
         self.reader.select(layer, q)
         if mark is not None:
             mark("select")
-        if self.watch is not None:
-            self._fetch(layer, q, self.watch)
+        if watch is not None and watch.careful:
+            self._fetch(layer, q, watch)
         return self.reader.attend(layer, q, mark)
 
-    def _vote(self, layer: int, q: Tensor, watch: Watch, row: int) -> None:
+    def _vote(self, q: Tensor, pool: Any, watch: Watch, row: int) -> None:
         """The attention mass that one request's query gives to each of its full blocks."""
-        operators, table, pool = self.cache.operators, self.batch.table[row].contiguous(), self.pools[layer]
-        start, mine = watch.length - 1, q[row : row + 1].contiguous()
-        _, mass_at = operators.chunk(mine, pool, table, start, 0)
-        full = watch.length // self.cache.geometry.block_tokens
-        watch.mass.append(operators.observe(mine, mass_at, pool, table, start, full, 0))
+        assert watch.table is not None
+        table, start, mine = watch.table.int().to(q.device), watch.length - 1, q[row : row + 1].contiguous()
+        _, seen = self.operators.chunk(mine, pool, table, start, 0)
+        watch.mass.append(self.operators.observe(mine, seen, pool, table, start, range(start, start + 1), 0))
 
     def _fetch(self, layer: int, q: Tensor, watch: Watch) -> None:
         """Note what was chosen; bring what of it lies in host memory, and start on what the next step may choose."""
-        chooser = getattr(self.reader, "plain", self.reader)
-        if not hasattr(chooser, "spot"):
-            return
-        watch.choices.append(blocks_at(self.batch, chooser.spot))
+        watch.choices.append(self.reader.chosen())
         if watch.tier is not None:
             watch.tier.fetch(layer, watch.choices[-1])
             if watch.wider is not None:
                 watch.wider.select(layer, q)
-                watch.tier.prefetch(layer, blocks_at(self.batch, watch.wider.spot))
+                watch.tier.prefetch(layer, watch.wider.chosen())
             self.cache.sync()
         if self.mark is not None:
             self.mark("transfer")
-
-
-def blocks_at(batch: Batch, spot: Tensor) -> Tensor:
-    """Block ids int64 [requests, kv_heads, n] on the host, of places ``spot`` in the table (-1: none)."""
-    table = batch.table.long()[:, None].expand(-1, spot.shape[1], -1)
-    return table.gather(2, spot.clamp_min(0)).masked_fill(spot < 0, -1).cpu()
-
-
-def widened(keep: Keep, prefetch: float) -> Keep:
-    return replace(keep, share=min(1.0, keep.share * (1.0 + prefetch)))
-
-
-def pages_read(
-    counts: Tensor, entries: list[int], windows: tuple[int, ...], lens: list[int], tokens: int, heads: int
-) -> Traffics:
-    """From counts [layers, 1 + forms] of hot pages and each cold form's, which hold ``entries`` tokens where full.
-
-    What a window reads is known from the lengths.
-    """
-    made = Traffics()
-    unfilled = sum(tokens - ((n - 1) % tokens + 1) for n in lens)
-    for row, window in zip(counts.tolist(), windows, strict=True):
-        hot, cold = row[0], sum(row[1:])
-        if window:
-            seen = sum(min(n, window) for n in lens)
-            hot, cold = heads * sum(-(-n // tokens) - max(0, n - window) // tokens for n in lens), 0
-        else:
-            held = sum(pages * each for pages, each in zip(row, (tokens, *entries), strict=True))
-            seen = held / heads - unfilled
-        made.hot.append(hot)
-        made.cold.append(cold)
-        made.read.append(seen)
-        made.total.append(sum(lens))
-    return made
 
 
 def tokens_of(batch: Batch, last: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,9 +6,9 @@ from difflib import get_close_matches
 
 from engine.discovery import load, module_names
 from engine.kernels import _code_cache
-from engine.kernels._base import DecodeBatch, Keep, Kernels, Phases, Selection, Traffic
+from engine.kernels._base import DecodeBatch, Keep, Kernels, Selection, Traffic
 
-__all__ = ["DecodeBatch", "Keep", "Kernels", "Phases", "Selection", "Traffic", "get", "names"]
+__all__ = ["DecodeBatch", "Keep", "Kernels", "Selection", "Traffic", "get", "names"]
 
 _code_cache.use()
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from engine.forms import EVICTED, HOT, NONE
+from engine.timeline import Mark
 
 if TYPE_CHECKING:
     from engine.cache import KVCache
@@ -84,19 +85,6 @@ class Keep:
         return Plan(*(np.array(column, dtype=np.int64) for column in (blocks, wanted, window)))
 
 
-class Phases:
-    """Seconds spent so far, by what they were spent on."""
-
-    __slots__ = ("attend", "decompress", "gather", "select", "transfer")
-
-    def __init__(self) -> None:
-        self.select = self.gather = self.decompress = self.attend = self.transfer = 0.0
-
-    @property
-    def total(self) -> float:
-        return self.select + self.gather + self.decompress + self.attend + self.transfer
-
-
 @dataclass
 class Traffic:
     """What one `attend` call read: pages at full precision and in any cold form.
@@ -136,11 +124,11 @@ class Kernels(Protocol):
     """A pair of operators for one decode step of one layer. After `attend`, `traffic` tells what that call read."""
 
     NAME: str
-    traffic: Traffic
 
-    def select(
-        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def select(self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep) -> Selection:
         """q float32 [B, q_heads, head_dim]; evicted pages are never selected."""
         ...
 
@@ -152,7 +140,7 @@ class Kernels(Protocol):
         batch: DecodeBatch,
         selection: Selection | None,
         scale: float,
-        phases: Phases | None = None,
+        mark: Mark | None = None,
     ) -> torch.Tensor:
-        """float32 [B, q_heads, head_dim]; `selection` None reads all pages that are there."""
+        """float32 [B, q_heads, head_dim]; `selection` None reads all pages there. Marks gather, decompress, attend."""
         ...

@@ -6,8 +6,6 @@ busy whatever the lengths.
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numba
 import numpy as np
 import torch
@@ -15,10 +13,11 @@ import torch
 from engine import forms
 from engine.cache import KVCache
 from engine.kernels import generic
-from engine.kernels._base import DecodeBatch, Phases, Selection, Traffic
+from engine.kernels._base import DecodeBatch, Selection, Traffic
 from engine.kernels._read import HOT, UNREAD, read_page, reader_of
 from engine.kernels._rows import LOWEST, merge, scale_query
-from engine.pages import LINE
+from engine.pool import LINE, host_pool
+from engine.timeline import Mark
 
 # Threads of this layer sleep between calls. A spinning layer would take the cores from torch's own threads.
 numba.config.THREADING_LAYER = "workqueue"
@@ -116,14 +115,13 @@ class InPlace:
         batch: DecodeBatch,
         selection: Selection | None,
         scale: float,
-        phases: Phases | None = None,
+        mark: Mark | None = None,
     ) -> torch.Tensor:
         """As `Kernels.attend`; a cache with pages of a form that has no compiled reader is read by decoding them."""
         if self._unread and cache.page_counts[layer, self._unread].any():
-            out = self._decoding.attend(q, layer, cache, batch, selection, scale, phases)
+            out = self._decoding.attend(q, layer, cache, batch, selection, scale, mark)
             self.traffic = self._decoding.traffic
             return out
-        started = perf_counter()
         shape = cache.geometry
         groups = plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
         out = torch.empty(groups.shape)
@@ -132,13 +130,13 @@ class InPlace:
         index, count = NO_INDEX, NO_COUNT
         if selection is not None:
             index, count = plain(selection.index, torch.int32), plain(selection.count, torch.int32)
-        lens = plain(batch.context_lens, torch.int32)
+        lens, views = plain(batch.context_lens, torch.int32), host_pool(cache).views
         attend_pages(
             groups, np.float32(scale), lens, plain(batch.block_table, torch.int32), index, count, selection is None,
-            layer, shape.block_tokens, shape.components, lanes, self._reader_at, *cache.views, out.numpy(), read,
+            layer, shape.block_tokens, shape.components, lanes, self._reader_at, *views, out.numpy(), read,
         )  # fmt: skip
         hot, cold, entries = read.sum(0).tolist()
-        if phases is not None:
-            phases.attend += perf_counter() - started
+        if mark is not None:
+            mark("attend")
         self.traffic = Traffic(hot, cold, entries / shape.kv_heads, int(lens.sum()))
         return out.view(len(q), shape.q_heads, shape.head_dim)

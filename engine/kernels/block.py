@@ -5,8 +5,6 @@ The choice is Quest's: blocks with the largest upper bound of q.k over their sub
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numba
 import numpy as np
 import torch
@@ -15,7 +13,8 @@ from engine.cache import KVCache
 from engine.forms import EVICTED, NONE
 from engine.geometry import KVGeometry
 from engine.kernels import _paged
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
+from engine.kernels._base import DecodeBatch, Keep, Selection
+from engine.pool import host_pool
 
 # Ranks of what is not scored; finite and far outside any real bound, because of fast mathematics.
 ALWAYS, UNKNOWN, NEVER = np.float32(3e38), np.float32(2e38), np.float32(-3e38)
@@ -162,11 +161,8 @@ def select_blocks(  # type: ignore[no-untyped-def]
 class Block(_paged.InPlace):
     NAME = "block"
 
-    def select(
-        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        started = perf_counter()
-        shape = cache.geometry
+    def select(self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep) -> Selection:
+        shape, pool = cache.geometry, host_pool(cache)
         plan = keep.plan(batch.context_lens)
         groups = _paged.plain(q, torch.float32).reshape(len(q), shape.kv_heads, shape.group, shape.head_dim)
         index = torch.empty(len(q), shape.kv_heads, plan.widest, dtype=torch.int32)
@@ -174,10 +170,8 @@ class Block(_paged.InPlace):
         select_blocks(
             groups, plan.blocks, plan.wanted, keep.sink_blocks, plan.window,
             _paged.plain(batch.block_table, torch.int32), layer,
-            numba.get_num_threads(), *cache.rep_views, cache.views.page_form, index.numpy(), count.numpy(),
+            numba.get_num_threads(), *pool.rep_views, pool.views.page_form, index.numpy(), count.numpy(),
         )  # fmt: skip
-        if phases is not None:
-            phases.select += perf_counter() - started
         return Selection(index, count)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from engine.cache import KVCache
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
+from engine.kernels._base import DecodeBatch, Keep, Selection
 from engine.kernels.generic import Generic
 
 MOST_SHAPES = 100_000
@@ -35,10 +35,8 @@ class Compiled(Generic):
             super()._attention, backend=self._captured, dynamic=False, fullgraph=True
         )
 
-    def select(
-        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        chosen = super().select(q, layer, cache, batch, keep, phases)
+    def select(self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep) -> Selection:
+        chosen = super().select(q, layer, cache, batch, keep)
         missing = keep.fixed - chosen.index.shape[-1]
         if missing > 0:
             chosen.index = torch.nn.functional.pad(chosen.index, (0, missing), value=-1)

@@ -6,24 +6,19 @@ in place wins, since packing alone costs a second pass over the bytes.
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import torch
 
 from engine.cache import KVCache
 from engine.forms import EVICTED, NONE
 from engine.kernels import _paged
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection
+from engine.kernels._base import DecodeBatch, Keep, Selection
 
 
 class Dense(_paged.InPlace):
     NAME = "dense"
 
-    def select(
-        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
+    def select(self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep) -> Selection:
         """Every page that is there, whatever `keep` says."""
-        started = perf_counter()
         blocks = (batch.context_lens + (cache.geometry.block_tokens - 1)) // cache.geometry.block_tokens
         held = cache.page_form[layer, batch.block_table.long().clamp_min(0)].transpose(1, 2)
         places = torch.arange(batch.block_table.shape[1], dtype=torch.int32)
@@ -31,8 +26,6 @@ class Dense(_paged.InPlace):
         count = there.sum(-1, dtype=torch.int32)
         beyond = len(places)
         index = places.expand(there.shape).masked_fill(~there, beyond).sort(-1).values
-        if phases is not None:
-            phases.select += perf_counter() - started
         return Selection(index.masked_fill(index == beyond, -1).contiguous(), count)
 
 

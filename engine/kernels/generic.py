@@ -10,14 +10,14 @@ sparsity: `block` reads the same pages.
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import torch
 
 from engine import forms
 from engine.cache import KVCache
 from engine.forms import EVICTED, HOST, HOT, NONE
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
+from engine.kernels._base import DecodeBatch, Keep, Selection, Traffic
+from engine.pool import host_pool
+from engine.timeline import Mark
 
 UNKNOWN = torch.finfo(torch.float32).max
 # Not an infinity: where a head has no page left, the padding is read evenly, and it is zero.
@@ -31,10 +31,7 @@ class Generic:
     def __init__(self) -> None:
         self.traffic = Traffic()
 
-    def select(
-        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        started = perf_counter()
+    def select(self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep) -> Selection:
         shape = cache.geometry
         ids = batch.block_table.long().clamp_min(0)
         score = self._bounds(q.reshape(len(q), shape.kv_heads, shape.group, -1), layer, cache, ids)
@@ -49,10 +46,7 @@ class Generic:
         read = (best.values > -torch.inf) & (torch.arange(plan.widest) < wanted)[:, None]
         index = best.indices.masked_fill(~read, ids.shape[1]).sort(-1).values
         index.masked_fill_(index == ids.shape[1], -1)
-        selection = Selection(index.int(), read.sum(-1, dtype=torch.int32))
-        if phases is not None:
-            phases.select += perf_counter() - started
-        return selection
+        return Selection(index.int(), read.sum(-1, dtype=torch.int32))
 
     def _bounds(self, q: torch.Tensor, layer: int, cache: KVCache, ids: torch.Tensor) -> torch.Tensor:
         """What q.k may reach per block for the best query of the group, [B, kv_heads, blocks]; q [B, H, G, d].
@@ -60,10 +54,11 @@ class Generic:
         The sum over d of max(q * low, q * high) is one product, since a negative q takes the lower bound.
         """
         at = (layer, ids[:, None], torch.arange(q.shape[1])[:, None])
-        rows = cache.rep_q[at].float().flatten(-2).flatten(2, 3)
+        reps = host_pool(cache).reps
+        rows = reps.q[at].float().flatten(-2).flatten(2, 3)
         if cache.geometry.rep_rows == 2:
             q = torch.cat((q.clamp_max(0), q.clamp_min(0)), -1)
-        score = q @ rows.transpose(-1, -2) * cache.rep_scale[at].flatten(2)[:, :, None]
+        score = q @ rows.transpose(-1, -2) * reps.scale[at].flatten(2)[:, :, None]
         return score.view(*score.shape[:3], ids.shape[1], -1).amax((2, 4))
 
     def attend(
@@ -74,13 +69,13 @@ class Generic:
         batch: DecodeBatch,
         selection: Selection | None,
         scale: float,
-        phases: Phases | None = None,
+        mark: Mark | None = None,
     ) -> torch.Tensor:
-        started = perf_counter()
         shape = cache.geometry
         ids, place = self._blocks(cache, batch, selection)
         at = (layer, ids.clamp_min(0), torch.arange(shape.kv_heads)[:, None])
-        held = cache.page_form[at].masked_fill(ids < 0, NONE)
+        beyond = place * shape.block_tokens >= batch.context_lens[:, None, None]
+        held = cache.page_form[at].masked_fill((ids < 0) | beyond, NONE)
         slot = torch.arange(shape.block_tokens)
         offset = cache.page_offset[at][..., None]
         there = place[..., None] * shape.block_tokens + slot < batch.context_lens[:, None, None, None]
@@ -88,24 +83,25 @@ class Generic:
         k = torch.zeros(there.numel(), shape.head_dim)
         v = torch.zeros_like(k)
         row = (offset // (4 * shape.head_dim) + slot).flatten()[hot]
-        k[hot], v[hot] = cache.rows_f32[row], cache.rows_f32[row + shape.block_tokens]
+        rows = host_pool(cache).rows_f32
+        k[hot], v[hot] = rows[row], rows[row + shape.block_tokens]
         k8, v8, k_scale, v_scale = self._cold_rows(cache, offset, slot, cold)
         others = self._other_pages(cache, held, offset)
-        gathered = perf_counter()
+        if mark is not None:
+            mark("gather")
         k[cold], v[cold] = k8.float() * k_scale, v8.float() * v_scale
         for code, mask, pages in others:
             k.view(*there.shape, -1)[mask], v.view(*there.shape, -1)[mask] = cache.forms[code].decode(shape, pages)
-        decompressed = perf_counter()
+        if mark is not None:
+            mark("decompress")
         read = there & ((held != NONE) & (held != EVICTED) & (held < HOST))[..., None]
         for code, mask, pages in others:
             if cache.lacks_tokens(code):
                 read[mask] &= cache.forms[code].kept(shape, pages)
         out = self._attention(q, k.view(*there.shape, -1), v.view(*there.shape, -1), read, scale)
         self.traffic = self._traffic(cache, held, read, int(batch.context_lens.sum()))
-        if phases is not None:
-            phases.gather += gathered - started
-            phases.decompress += decompressed - gathered
-            phases.attend += perf_counter() - decompressed
+        if mark is not None:
+            mark("attend")
         return out
 
     def _other_pages(
@@ -139,8 +135,9 @@ class Generic:
         tokens, dim = cache.geometry.block_tokens, cache.geometry.head_dim
         row = (offset // dim + slot).flatten()[cold]
         first = (offset // 4 + slot).flatten()[cold] + tokens * dim // 2
-        k_scale, v_scale = cache.floats[first, None], cache.floats[first + tokens, None]
-        return cache.rows_i8[row], cache.rows_i8[row + tokens], k_scale, v_scale
+        pool = host_pool(cache)
+        k_scale, v_scale = pool.floats[first, None], pool.floats[first + tokens, None]
+        return pool.rows_i8[row], pool.rows_i8[row + tokens], k_scale, v_scale
 
     def _blocks(
         self, cache: KVCache, batch: DecodeBatch, selection: Selection | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import torch
 
 from engine.cache import KVCache
 from engine.forms import EVICTED, HOST, HOT, NONE
-from engine.kernels._base import DecodeBatch, Keep, Phases, Selection, Traffic
+from engine.kernels._base import DecodeBatch, Keep, Selection, Traffic
+from engine.pool import host_pool
+from engine.timeline import Mark
 
 UNKNOWN = torch.finfo(torch.float32).max
 
@@ -22,18 +22,13 @@ class Oracle:
 
     def scores(self, q: torch.Tensor, layer: int, cache: KVCache, ids: torch.Tensor, head: int) -> torch.Tensor:
         """What q.k may reach over a block for the best of q [group, head_dim]; [blocks]. Unknown: the maximum."""
-        rows = (
-            cache.rep_q[layer, ids, head].to(self.dtype)
-            * cache.rep_scale[layer, ids, head].to(self.dtype)[..., None, None]
-        )
+        reps = host_pool(cache).reps
+        rows = reps.q[layer, ids, head].to(self.dtype) * reps.scale[layer, ids, head].to(self.dtype)[..., None, None]
         low, high = rows[:, :, 0, None], rows[:, :, -1, None]
         best = torch.maximum(q * low, q * high).sum(-1).amax((1, 2))
         return best.masked_fill(~cache.representatives.known[ids], UNKNOWN)
 
-    def select(
-        self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep, phases: Phases | None = None
-    ) -> Selection:
-        started = perf_counter()
+    def select(self, q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, keep: Keep) -> Selection:
         heads = cache.geometry.kv_heads
         groups = q.to(self.dtype).view(len(q), heads, -1, q.shape[-1])
         chosen: list[list[torch.Tensor]] = []
@@ -56,8 +51,6 @@ class Oracle:
         for b, rows in enumerate(chosen):
             for h, places in enumerate(rows):
                 index[b, h, : len(places)], count[b, h] = places.int(), len(places)
-        if phases is not None:
-            phases.select += perf_counter() - started
         return Selection(index, count)
 
     def attend(
@@ -68,9 +61,8 @@ class Oracle:
         batch: DecodeBatch,
         selection: Selection | None,
         scale: float,
-        phases: Phases | None = None,
+        mark: Mark | None = None,
     ) -> torch.Tensor:
-        started = perf_counter()
         shape = cache.geometry
         groups = q.to(self.dtype).view(len(q), shape.kv_heads, -1, shape.head_dim)
         out = torch.zeros_like(groups)
@@ -88,8 +80,8 @@ class Oracle:
                 out[b, h] = weight @ v[tokens]
                 filled = (context - torch.arange(len(ids)) * shape.block_tokens).clamp_max(shape.block_tokens)
                 self._count(cache, cache.page_form[layer, ids[read], h], filled[read])
-        if phases is not None:
-            phases.attend += perf_counter() - started
+        if mark is not None:
+            mark("attend")
         return out.view(q.shape).float()
 
     def _readable(

@@ -42,7 +42,7 @@ def filled_engine(loaded: Loaded, batch: int, context: int, room: int, knobs: di
     for _ in range(batch):
         made.submit(tuple(torch.randint(0, shape.vocab_size, (context,), generator=generator).tolist()), room)
     made.scheduler.schedule(monotonic())
-    made.cache.floats.normal_(generator=generator)
+    made.cache.pool.floats.normal_(generator=generator)
     for request in made.scheduler.running:
         request.computed = context
         made.cache.blocks.filled[torch.tensor(request.block_table)] = BLOCK

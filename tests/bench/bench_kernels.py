@@ -16,9 +16,10 @@ import torch
 
 from engine.cache import KVCache
 from engine.geometry import KVGeometry
-from engine.kernels import DecodeBatch, Keep, Kernels, Phases, get
+from engine.kernels import DecodeBatch, Keep, Kernels, get
 from engine.kernels.block import warm_up
 from engine.memory import keep_freed_memory
+from engine.timeline import Timeline
 
 STEPS = 3
 KEEP = Keep(0.25, sink_tokens=32, window_tokens=64)
@@ -39,7 +40,7 @@ def make_cache(geometry: KVGeometry, batch: int, context: int, *, cold: bool) ->
     cache = KVCache(geometry, pages * geometry.hot_page_bytes * 4 // 3, blocks)
     ids = torch.tensor(cache.allocate(blocks))
     torch.manual_seed(0)
-    cache.floats.normal_()
+    cache.pool.floats.normal_()
     cache.finalise(ids)
     if cold:
         layer, block, head = torch.where(torch.rand(geometry.layers, blocks, geometry.kv_heads) > 0.1)
@@ -52,7 +53,7 @@ def make_cache(geometry: KVGeometry, batch: int, context: int, *, cold: bool) ->
 def sdpa_packed(q: torch.Tensor, layer: int, cache: KVCache, batch: DecodeBatch, scale: float) -> torch.Tensor:
     """The other candidate for a dense operator: pack the rows, then torch's own attention, group rows as queries."""
     shape = cache.geometry
-    pages = cache.floats.view(-1, 2, shape.block_tokens, shape.head_dim)
+    pages = cache.pool.floats.view(-1, 2, shape.block_tokens, shape.head_dim)
     both = pages[cache.page_offset[layer, batch.block_table.long()].transpose(1, 2) // shape.hot_page_bytes]
     k, v = (both[:, :, :, i].flatten(2, 3) for i in (0, 1))
     groups = q.view(len(q), shape.kv_heads, shape.group, shape.head_dim)
@@ -66,26 +67,27 @@ def measure(geometry: KVGeometry, batch_size: int, context: int, repeats: int) -
     contenders: dict[str, tuple[Kernels, bool]] = {
         "dense": (get("dense"), False), "generic": (get("generic"), True), "block": (get("block"), True),
     }  # fmt: skip
-    samples: dict[str, list[tuple[float, Phases]]] = {name: [] for name in (*contenders, "sdpa")}
+    samples: dict[str, list[tuple[float, dict[str, float]]]] = {name: [] for name in (*contenders, "sdpa")}
     for turn in range(repeats * len(samples) * STEPS):
         name = list(samples)[turn // STEPS % len(samples)]
-        phases, started = Phases(), perf_counter()
+        timeline, started = Timeline(), perf_counter()
         for layer in range(geometry.layers):
             if name == "sdpa":
                 sdpa_packed(q, layer, *hot, scale)
                 continue
             kernels, sparse = contenders[name]
             cache, batch = cold if sparse else hot
-            chosen = kernels.select(q, layer, cache, batch, KEEP, phases) if sparse else None
-            kernels.attend(q, layer, cache, batch, chosen, scale, phases)
-        samples[name].append((perf_counter() - started, phases))
+            chosen = kernels.select(q, layer, cache, batch, KEEP) if sparse else None
+            timeline.mark("select")
+            kernels.attend(q, layer, cache, batch, chosen, scale, timeline.mark)
+        samples[name].append((perf_counter() - started, timeline.seconds()))
     return [row(name, taken, geometry.layers) for name, taken in samples.items()]
 
 
-def row(name: str, taken: list[tuple[float, Phases]], layers: int) -> Row:
+def row(name: str, taken: list[tuple[float, dict[str, float]]], layers: int) -> Row:
     taken = taken[STEPS:]
     phases = {
-        phase: 1e3 * median(getattr(spent, phase) for _, spent in taken) / layers
+        phase: 1e3 * median(spent.get(phase, 0.0) for _, spent in taken) / layers
         for phase in ("select", "gather", "decompress", "attend")
     }
     return Row(name, 1e3 * median(total for total, _ in taken) / layers, phases)

@@ -47,7 +47,6 @@ def observed(engine: Engine) -> RingWriter:
 
 def steps(engine: Engine) -> Found:
     """Milliseconds of a step by the wall and on the device, and what was compiled or captured meanwhile."""
-    assert engine.runner is not None
     for _ in range(WARM):
         engine.step()
     torch.cuda.synchronize()
@@ -74,7 +73,6 @@ def steps(engine: Engine) -> Found:
 @torch.inference_mode()
 def kernels_alone(engine: Engine) -> float:
     """Milliseconds of selection and attention in all layers of a step."""
-    assert engine.runner is not None
     engine.runner.land()
     mode, requests = engine.runner.modes.now(), engine.scheduler.running
     batch = engine.runner.modes.batch(engine.runner.modes.rows(len(requests)))

@@ -11,7 +11,6 @@ from time import monotonic
 import torch
 
 from engine.devices._base import Device
-from engine.devices._cache import DeviceCache
 from engine.forms import HOT
 from engine.knobs import Knobs
 from engine.llm import Engine
@@ -50,13 +49,12 @@ def engine_for(config: ModelConfig, model: Decoder, device: Device, batch: int, 
 def fill(engine: Engine, request: Request, start: int, end: int) -> None:
     """As if tokens [start, end), the rest of the prompt, had been computed; one token came of it."""
     cache, shape = engine.cache, engine.cache.geometry
-    assert isinstance(cache, DeviceCache)
     ids = torch.tensor(request.block_table[: shape.blocks_for(end)])
     assert bool((cache.page_form[:, ids] == HOT).all())
     pages = (cache.page_offset[:, ids] // shape.hot_page_bytes).flatten().to(cache.device)
     for part in pages.split(PART):
         size = (len(part), 2, shape.block_tokens, shape.head_dim)
-        cache.pools(())[0].hot[part] = torch.randn(size, dtype=cache.dtype, device=cache.device)
+        cache.pools(())[0].hot[part] = torch.randn(size, dtype=getattr(torch, shape.dtype), device=cache.device)
     slots = torch.arange(start, end)
     cache.wrote(ids[slots // shape.block_tokens].numpy(), (slots % shape.block_tokens).numpy())
     cache.finalise(ids[: end // shape.block_tokens])

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from engine.cache import SLAB_PAGES
 from engine.geometry import KVGeometry
 from engine.kernels._cuda.operators import Triton
 from engine.kernels._cuda.pool import ABSENT, PagedPool, Statistics, cold_code, is_form, page_number
 from engine.kernels._cuda.worklist import WorkList
-from engine.pages import SLAB_PAGES
 
 
 @dataclass

@@ -21,9 +21,9 @@ from engine import memory
 from engine.cache import KVCache
 from engine.geometry import KVGeometry
 from engine.kernels import DecodeBatch, Keep, get
-from engine.kernels._base import Phases
 from engine.kernels.block import warm_up
 from engine.lab.tables.kernels_cpu import IN_A_ROW, Shape, filled
+from engine.timeline import Timeline
 
 KERNELS, ORDERS = ("generic", "block"), ("memory", "random")
 
@@ -62,10 +62,12 @@ def rows_of(shape: Shape, rounds: int) -> Iterator[Row]:
 
 def once(kernels: str, q: torch.Tensor, shape: Shape, cache: KVCache, batch: DecodeBatch) -> tuple[float, float, float]:
     """Seconds of choosing, collecting (turning cold rows back included) and attending."""
-    phases, kernel = Phases(), get(kernels)
-    chosen = kernel.select(q, 0, cache, batch, shape.keep, phases)
-    kernel.attend(q, 0, cache, batch, chosen, shape.geometry.head_dim**-0.5, phases)
-    return phases.select, phases.gather + phases.decompress, phases.attend
+    timeline, kernel = Timeline(), get(kernels)
+    chosen = kernel.select(q, 0, cache, batch, shape.keep)
+    timeline.mark("select")
+    kernel.attend(q, 0, cache, batch, chosen, shape.geometry.head_dim**-0.5, timeline.mark)
+    spent = timeline.seconds()
+    return spent["select"], spent.get("gather", 0.0) + spent.get("decompress", 0.0), spent["attend"]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -27,6 +27,7 @@ from engine.geometry import FLOAT_BYTES, KVGeometry
 from engine.kernels import DecodeBatch, Keep, get
 from engine.kernels._base import Selection
 from engine.kernels.block import warm_up
+from engine.pool import host_pool
 
 COPY_BYTES = 256 << 20
 INT8 = forms.codes()["cold_int8"]
@@ -79,7 +80,7 @@ def filled(shape: Shape) -> tuple[KVCache, DecodeBatch]:
     room = total * shape.geometry.pages_per_block + PART
     cache = KVCache(shape.geometry, room * shape.geometry.hot_page_bytes, total)
     ids = torch.tensor(cache.allocate(total))
-    cache.floats.normal_(generator=torch.Generator().manual_seed(0))
+    host_pool(cache).floats.normal_(generator=torch.Generator().manual_seed(0))
     cache.blocks.filled[ids] = shape.geometry.block_tokens
     cache.finalise(ids)
     table = ids[torch.randperm(total, generator=torch.Generator().manual_seed(1))].view(shape.batch, blocks).int()

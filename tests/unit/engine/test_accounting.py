@@ -30,7 +30,7 @@ def nbytes(cache: KVCache) -> int:
     total += sum(table.nbytes for table in tables)
     total += sum(row[live].nbytes for row in (cache.blocks.refs, cache.blocks.filled, cache.representatives.known))
     known = cache.representatives.known.nonzero()[:, 0]
-    return total + cache.rep_q[:, known].nbytes + cache.rep_scale[:, known].nbytes
+    return total + cache.pool.reps.q[:, known].nbytes + cache.pool.reps.scale[:, known].nbytes
 
 
 class Machine:

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from engine.arena import OutOfBlocks
-from engine.cache import KVCache
+from engine.cache import COLD, KVCache
 from engine.forms import HOT
 from engine.geometry import KVGeometry
-from engine.kernels import Phases
-from engine.pages import COLD
+from engine.timeline import Timeline
 
 GEOMETRY = KVGeometry(layers=3, kv_heads=2, q_heads=4, head_dim=32, block_tokens=16, rep_tokens=8)
 
@@ -127,15 +126,15 @@ def test_int8_pages_are_within_half_a_step_and_come_back_hot() -> None:
     ids = cache.allocate(3)
     k, v = write_all(cache, ids)
     assert cache.demote(*pages_of(ids[:2])) == len(pages_of(ids[:2])[0]) * GEOMETRY.cold_page_bytes
-    phases = Phases()
+    timeline = Timeline()
     for layer in range(GEOMETRY.layers):
         for read, true in zip(
-            cache.read_dense(layer, torch.tensor(ids), 48, phases), (k[layer], v[layer]), strict=True
+            cache.read_dense(layer, torch.tensor(ids), 48, timeline.mark), (k[layer], v[layer]), strict=True
         ):
             step = true.abs().amax(-1, keepdim=True) / 127
             assert bool(((read - true).abs() <= step * 0.5001).all())
             assert torch.equal(read[32:], true[32:])
-    assert phases.decompress > 0
+    assert timeline.seconds()["decompress"] > 0
     cold = cache.read_dense(1, torch.tensor(ids), 48)
     cache.promote(*pages_of(ids[:2]))
     torch.testing.assert_close(cache.read_dense(1, torch.tensor(ids), 48), cold, rtol=0, atol=0)
@@ -192,7 +191,7 @@ def test_representatives_are_true_bounds_of_the_filled_slots() -> None:
     k, _ = write_all(cache, ids, 16 * 3 + 5)
     cache.finalise(ids, torch.tensor([16, 16, 16, 5]))
     for layer in range(GEOMETRY.layers):
-        bounds = cache.rep_q[layer, ids].float() * cache.rep_scale[layer, ids][..., None, None]
+        bounds = cache.pool.reps.q[layer, ids].float() * cache.pool.reps.scale[layer, ids][..., None, None]
         for block in range(4):
             for sub in range(2):
                 start = block * 16 + (sub * 8 if block < 3 else 0)
@@ -200,7 +199,7 @@ def test_representatives_are_true_bounds_of_the_filled_slots() -> None:
                 low, high = bounds[block, :, sub, 0], bounds[block, :, sub, 1]
                 assert bool((low <= keys.amin(0)).all())
                 assert bool((high >= keys.amax(0)).all())
-                assert bool((high - keys.amax(0) <= 2.1 * cache.rep_scale[layer, ids[block], :, sub, None]).all())
+                assert bool((high - keys.amax(0) <= 2.1 * cache.pool.reps.scale[layer, ids[block], :, sub, None]).all())
 
 
 def test_writing_to_a_block_forgets_its_representatives() -> None:

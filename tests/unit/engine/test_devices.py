@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from engine import devices, forms
+from engine.cache import Entries, KVCache
 from engine.devices._base import Device
 from engine.devices._plain import Plain
+from engine.forms import EVICTED, HOST, HOT, NONE
 from engine.knobs import KnobError, Knobs
 from engine.lab.recall import task
 from engine.llm import Engine
@@ -67,9 +69,20 @@ def test_every_form_is_read_on_a_device_as_on_the_cpu(form: str) -> None:
 def test_memory_on_a_device_is_what_its_pages_and_tables_hold() -> None:
     _, engine = answers(PLAIN, policy="combined", hot_share="0.3")
     cache = engine.cache
-    entries = type(cache).__mro__[1].entries_by_layer(cache)
-    assert cache.entries_by_layer() == entries
+    assert cache.entries_by_layer() == counted(cache)
     assert cache.resident_bytes() > cache.arena.live_bytes
+
+
+def counted(cache: KVCache) -> Entries:
+    """Page by page, from the tables."""
+    ids = cache.blocks.live_ids()
+    filled, held = cache.blocks.filled[ids].double()[None, :, None], cache.page_form[:, ids] % HOST
+    most = torch.zeros(HOST, dtype=torch.float64)
+    for code, form in cache.forms.items():
+        most[code] = form.entries(cache.geometry)
+    entries, cold = torch.minimum(most[held.long()], filled), (held != HOT) & (held != NONE) & (held != EVICTED)
+    tiers = ((entries * mask).sum((1, 2)) / cache.geometry.kv_heads for mask in (held == HOT, cold))
+    return Entries(*(tier.tolist() for tier in tiers))
 
 
 def test_what_a_device_has_no_kernels_for_is_refused_and_nothing_changes() -> None:
@@ -84,5 +97,5 @@ def test_a_device_that_is_not_there_is_named_with_what_could_be() -> None:
         devices.get("npu")
     with pytest.raises(ValueError, match="computes in float32"):
         devices.get("cpu", "bfloat16")
-    assert devices.get("cpu").operators is None
+    assert not devices.get("cpu").queued
     assert set(devices.names()) == {"cpu", "cuda", "generic"}

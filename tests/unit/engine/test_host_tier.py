@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from engine.arena import OutOfBlocks
-from engine.cache import KVCache
+from engine.cache import COLD, KVCache
 from engine.forms import HOST
 from engine.geometry import KVGeometry
 from engine.host_tier import HostCounts, HostTier
 from engine.knobs import Knobs
-from engine.pages import COLD
 from tests.unit.engine.test_cache import pages_of, write_all
 from tests.unit.engine.tiny import engine, prompt, run
 

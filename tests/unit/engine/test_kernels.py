@@ -13,8 +13,9 @@ import torch
 from engine.cache import KVCache
 from engine.forms import HOT
 from engine.geometry import KVGeometry
-from engine.kernels import DecodeBatch, Keep, Phases, _paged, block, get, names
+from engine.kernels import DecodeBatch, Keep, _paged, block, get, names
 from engine.kernels.oracle import Oracle
+from engine.timeline import Timeline
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,7 +41,7 @@ def filled(
     cache = KVCache(geometry, 2 * blocks * geometry.pages_per_block * geometry.hot_page_bytes, blocks)
     ids = torch.tensor(cache.allocate(blocks))[torch.randperm(blocks)].tolist()
     table = torch.full((len(lens), max(need)), -1, dtype=torch.int32)
-    cache.floats.fill_(torch.nan)
+    cache.pool.floats.fill_(torch.nan)
     full: list[int] = []
     for row, (n, count) in enumerate(zip(lens, need, strict=True)):
         mine, ids = ids[:count], ids[count:]
@@ -123,8 +124,8 @@ def test_reading_every_block_is_dense_attention(name: str) -> None:
 def test_ties_go_to_the_lowest_block_and_the_forced_blocks_stay(name: str) -> None:
     geometry = SHAPES[0]
     cache, batch = filled(geometry, [32 * 20 + 5], seed=3, whole=True)
-    cache.rep_q.fill_(1)
-    cache.rep_scale.fill_(0.5)
+    cache.pool.reps.q.fill_(1)
+    cache.pool.reps.scale.fill_(0.5)
     keep = Keep(0.4, sink_tokens=1, window_tokens=33)
     chosen = get(name).select(torch.ones(1, 4, 64), 0, cache, batch, keep)
     assert chosen.index[0, 0].tolist() == [0, 1, 2, 3, 4, 5, 6, 19, 20]
@@ -142,13 +143,12 @@ def test_a_block_without_representatives_is_read_before_scored_ones(name: str) -
 @pytest.mark.parametrize("name", ["block", "generic", "oracle"])
 def test_phases_are_counted_where_the_time_goes(name: str) -> None:
     cache, batch = filled(SHAPES[0], [300], seed=5)
-    phases, kernels, q = Phases(), get(name), torch.randn(1, 4, 64)
-    selection = kernels.select(q, 0, cache, batch, Keep(0.5), phases)
-    assert phases.select > 0
-    assert phases.attend == 0
-    kernels.attend(q, 0, cache, batch, selection, 0.125, phases)
-    assert phases.attend > 0
-    assert (phases.gather > 0, phases.decompress > 0) == (name == "generic", name == "generic")
+    timeline, kernels, q = Timeline(), get(name), torch.randn(1, 4, 64)
+    selection = kernels.select(q, 0, cache, batch, Keep(0.5))
+    kernels.attend(q, 0, cache, batch, selection, 0.125, timeline.mark)
+    spent = timeline.seconds()
+    assert spent["attend"] > 0
+    assert ("gather" in spent, "decompress" in spent) == (name == "generic", name == "generic")
 
 
 def test_after_the_warm_up_nothing_is_compiled_any_more() -> None:

@@ -8,7 +8,6 @@ import torch
 from engine import forms, policies
 from engine.forms import EVICTED, HOT
 from engine.knobs import Knobs
-from engine.llm import StepTimes
 from engine.policies._base import Run
 from tests.unit.engine.tiny import engine, greedy, prompt, run
 
@@ -71,8 +70,9 @@ def test_a_quarter_kept_is_about_a_quarter_read(name: str) -> None:
     made.step()
     while made.has_work and not made.scheduler.running[0].prefilled:
         made.step()
-    attend = made._decode(made.scheduler.schedule(0.0).decode, StepTimes(), None)
-    assert 0.15 < sum(attend.read) / sum(attend.total) < 0.45
+    read = made.runner.run(made.scheduler.schedule(0.0)).traffic
+    assert read is not None
+    assert 0.15 < sum(read.read) / sum(read.total) < 0.45
     run(made)
     made.cache.check()
 

@@ -19,4 +19,4 @@ def spoil(engine: Engine, name: str) -> None:
         near = get_close_matches(name, names(), n=1)
         hint = f", did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"wrong={name}: expected one of {', '.join(names())}{hint}")
-    swap_operators(engine, load(__name__, name).Wrong)
+    swap_operators(engine, "read", load(__name__, name).Wrong)

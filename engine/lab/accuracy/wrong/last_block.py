@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from engine.cache import KVCache
-from engine.kernels._base import DecodeBatch, Kernels, Phases, Selection
-from engine.kernels._paired import Paired
+from engine.kernels._base import DecodeBatch, Kernels, Selection
+from engine.lab.accuracy.exact import Around
+from engine.timeline import Mark
 
 
-class Wrong(Paired):
+class Wrong(Around):
     def __init__(self, inner: Kernels) -> None:
-        super().__init__(inner, inner)
+        super().__init__(inner)
         self.NAME = "wrong_last_block"
 
     def attend(
@@ -23,7 +24,7 @@ class Wrong(Paired):
         batch: DecodeBatch,
         selection: Selection | None,
         scale: float,
-        phases: Phases | None = None,
+        mark: Mark | None = None,
     ) -> Tensor:
         tokens = cache.geometry.block_tokens
         full = (batch.context_lens % tokens == 0) & (batch.context_lens > tokens)
@@ -36,4 +37,4 @@ class Wrong(Paired):
             places = torch.arange(selection.index.shape[2])
             index = selection.index.masked_fill(places >= count[..., None], -1)
             selection = Selection(index, count)
-        return super().attend(q, layer, cache, batch, selection, scale, phases)
+        return super().attend(q, layer, cache, batch, selection, scale, mark)

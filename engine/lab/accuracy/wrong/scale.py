@@ -8,9 +8,10 @@ from torch import Tensor
 
 from engine.cache import KVCache
 from engine.forms import HOT
-from engine.kernels._base import DecodeBatch, Kernels, Phases, Selection
-from engine.kernels._paired import Paired
+from engine.kernels._base import DecodeBatch, Kernels, Selection
 from engine.kernels.oracle import Oracle
+from engine.lab.accuracy.exact import Around
+from engine.timeline import Mark
 
 FACTOR = 1.01
 
@@ -30,9 +31,9 @@ class Scaled:
         return k.where(~cold, k * FACTOR), v.where(~cold, v * FACTOR)
 
 
-class Wrong(Paired):
+class Wrong(Around):
     def __init__(self, inner: Kernels) -> None:
-        super().__init__(inner, Oracle())
+        super().__init__(Oracle())
         self.NAME = "wrong_scale"
 
     def attend(
@@ -43,7 +44,7 @@ class Wrong(Paired):
         batch: DecodeBatch,
         selection: Selection | None,
         scale: float,
-        phases: Phases | None = None,
+        mark: Mark | None = None,
     ) -> Tensor:
         scaled: Any = Scaled(cache)
-        return super().attend(q, layer, scaled, batch, selection, scale, phases)
+        return super().attend(q, layer, scaled, batch, selection, scale, mark)

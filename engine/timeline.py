@@ -1,11 +1,18 @@
-"""Time on a device: points in its queue, read only once the device has passed them."""
+"""Where the time of a step goes: points in a device's queue, read only once the device has passed them.
+
+There is one timeline, whatever computes: the CPU's points are readings of the host's clock.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 import torch
+
+Mark = Callable[[str], None]
+"""Called with the name of the phase that ended just now."""
 
 
 class Clock:
@@ -15,9 +22,9 @@ class Clock:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
         self._module: Any = getattr(torch, device.type, None)
         self._events = device.type != "cpu" and hasattr(self._module, "Event")
+        self._waits = device.type != "cpu" and hasattr(self._module, "synchronize")
 
     def mark(self) -> Any:
         """A point in the device's queue."""
@@ -41,24 +48,26 @@ class Clock:
 
     def wait(self) -> None:
         """Wait for everything that is queued."""
-        if hasattr(self._module, "synchronize") and self._device.type != "cpu":
+        if self._waits:
             self._module.synchronize()
+
+
+HOST = Clock(torch.device("cpu"))
 
 
 class Timeline:
     """Phases of one step, each from the mark before it to its own."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock = HOST) -> None:
         self._clock, self._marks = clock, [("", clock.mark())]
 
     def mark(self, phase: str) -> None:
         """The phase ended here."""
         self._marks.append((phase, self._clock.mark()))
 
-    def shares(self) -> dict[str, float]:
-        """By phase, its share of the step; the device must have passed the last mark."""
+    def seconds(self) -> dict[str, float]:
+        """By phase; the device must have passed the last mark."""
         spent: dict[str, float] = {}
         for (_, start), (phase, end) in zip(self._marks, self._marks[1:], strict=False):
             spent[phase] = spent.get(phase, 0.0) + self._clock.seconds(start, end)
-        total = sum(spent.values())
-        return {phase: seconds / total for phase, seconds in spent.items()} if total > 0 else {}
+        return spent
