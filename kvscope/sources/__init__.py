@@ -116,7 +116,8 @@ def open_file_target(path: Path, *, speed: float | None = None, follow: bool = F
     if kind in ("figures", "result", "answers"):
         from kvscope.sources import stated
 
-        return stated.open_stated(path, kind)
+        found = stated.open_stated(path, kind)
+        return _with_its_log(path, found, follow) if kind == "result" else found
     if kind == "events":
         from kvscope.sources.kv_events import EventsSource
 
@@ -140,6 +141,19 @@ def open_file_target(path: Path, *, speed: float | None = None, follow: bool = F
     from kvscope.sources.series import SeriesSource
 
     return SeriesSource(path, speed=speed)
+
+
+def _with_its_log(path: Path, result: Source, follow: bool) -> Source:
+    """Return a result with the server's lines that were pasted into the same text; of several runs none is that of the
+    log."""
+    from kvscope.sources.logs.source import LogSource, is_log, start_of
+    from kvscope.sources.stated.source import StatedSource
+
+    if not isinstance(result, StatedSource) or result.arms > 1 or not is_log(start_of(path)):
+        return result
+    from kvscope.sources.beside import Joined
+
+    return Joined([LogSource(path, follow=follow), result])
 
 
 def _several(text: str) -> Source | None:

@@ -98,6 +98,8 @@ WRAPPED = {
     "journald": "Sep 14 10:00:00 gpu1 sglang[123]: {}",
     "compose": "sglang-1  | {}",
     "colours": "\x1b[32m{}\x1b[0m",
+    "a quote": "> {}",
+    "an indented block": "    {}",
 }
 
 
@@ -109,6 +111,48 @@ def test_a_wrapped_line_says_the_same(tmp_path, wrapped):
     samples = open_target(str(path)).poll().samples
     assert {one.value for one in samples if one.metric == "sched.waiting"} == {3.0}
     assert all(abs(one.t - 1789380000) <= 1 for one in samples)
+
+
+def test_lines_that_were_run_together_are_each_read(tmp_path):
+    line = (
+        "INFO 07-28 06:40:{} [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, "
+        "Avg generation throughput: 9.0 tokens/s, Running: {} reqs, Waiting: 0 reqs, GPU KV cache usage: 9.0%, "
+        "Prefix cache hit rate: 0.0%"
+    )
+    path = tmp_path / "server.log"
+    path.write_text(f"{line.format(10, 1)}\n{line.format(20, 2)}{line.format(30, 3)}{line.format(40, 4)}\n")
+    samples = [one for one in open_target(str(path)).poll().samples if one.metric == "sched.running"]
+    assert [one.value for one in samples] == [1.0, 2.0, 3.0, 4.0]
+    assert samples[-1].t - samples[0].t == 30
+
+
+def test_a_result_pasted_with_its_servers_lines_is_one_target(tmp_path):
+    path = tmp_path / "report.md"
+    path.write_text(
+        "```\nINFO 07-28 06:40:10 [loggers.py:118] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation "
+        "throughput: 9.0 tokens/s, Running: 5 reqs, Waiting: 3 reqs, GPU KV cache usage: 99.0%, Prefix cache hit rate: "
+        "0.0%\n```\nSuccessful requests: 5\n= Serving Benchmark Result =\nMean TTFT (ms): 40\n"
+    )
+    source = open_target(str(path))
+    told = {one.metric: one.value for one in source.poll().samples}
+    assert source.describe().engine == "vllm"
+    assert (told["sched.waiting"], round(told["latency.ttft"], 3)) == (3.0, 0.04)
+
+
+def test_a_log_of_nothing_but_its_start_says_what_it_told(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_text("INFO 06-22 02:54:47 [kv_cache_utils.py:716] GPU KV cache size: 251,920 tokens\n")
+    (notice,) = [one for one in open_target(str(path)).poll().notices if "only of the start" in one]
+    assert "kv.capacity_tokens 252 k tok" in notice
+
+
+def test_a_store_of_one_tier_is_the_hosts(tmp_path):
+    path = tmp_path / "master.log"
+    path.write_text(
+        "I0618 03:13:46.835480 60696 rpc_service.h:123] Master Metrics: Storage: 512.00 MB / 1.00 GB (50.0%) | Keys: 8\n"
+    )
+    told = {one.metric: (one.value, dict(one.labels)) for one in open_target(str(path)).poll().samples}
+    assert told["tier.usage_ratio"] == (0.5, {"tier": "host"})
 
 
 def test_a_log_without_times_gives_shares_and_no_rate(tmp_path):

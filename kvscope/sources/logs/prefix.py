@@ -14,6 +14,8 @@ from typing import NamedTuple
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _WRAPS = (
+    # Quoted or set off, as people paste into a report.
+    re.compile(r"(?:> ?| {4}(?=[^\s])|`(?=[^`]))"),
     re.compile(r"(?P<who>[A-Za-z0-9][\w.-]{0,80})\s{0,40}\| "),
     re.compile(r"\[pod/(?P<who>[^/\]\s]{1,120})/[^\]\s]{1,120}\] "),
     re.compile(rf"(?P<t>{_ISO}) (?:stdout|stderr) [FP] "),
@@ -36,12 +38,18 @@ _STAMPS = (
     re.compile(r"^\[(?P<us>\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d)\]"),
     re.compile(r"^(?:\[\d+\] )?(?P<run>\d{1,6}\.\d\d\.\d{3}\.\d{3}) [A-Z] "),
     re.compile(rf"^(?:\([^()]{{1,80}}\) )\[?(?P<iso>{_ISO})"),
+    re.compile(r"\btimestamp=(?P<epoch>\d{10})\b"),
     re.compile(r"^\[(?P<clock>\d\d:\d\d:\d\d)(?: [A-Z]+\d+)*\] "),
 )
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "timestamp", "@timestamp", "ts", "asctime", "__REALTIME_TIMESTAMP")
 _LIMIT = 65_536
 """Longest line that is looked into: an engine's account of all its arguments is a few thousand characters."""
+_RUN_ON = re.compile(
+    r"(?<=[^\s>])(?=(?:\([^()\n]{1,60}\) )?(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d)"
+    r"|(?<=\S)\s*(?=\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] (?:Decode|Prefill) batch)"
+)
+"""Where an engine's next line begins in the middle of one: newlines get lost where text is copied."""
 _MONTHS = {
     word: index + 1
     for index, words in enumerate(
@@ -68,6 +76,11 @@ _MONTHS = {
 def plain(text: str) -> str:
     """Return text without terminal colours and other escapes."""
     return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def lines_of(raw: str) -> list[str]:
+    """Return the lines that were run together into one."""
+    return [one for one in _RUN_ON.split(raw) if one] if len(raw) < _LIMIT else [raw]
 
 
 class Line(NamedTuple):
@@ -123,7 +136,7 @@ class Peeler:
             return Line(t, who, text, True)
         order = (self._last, *(index for index in range(len(_STAMPS)) if index != self._last))
         for index in order:
-            matched = _STAMPS[index].search(text[:200])
+            matched = _STAMPS[index].search(text[:300])
             if matched is None:
                 continue
             self._last = index
@@ -139,6 +152,8 @@ class Peeler:
     def _own(self, kind: str, words: str) -> float | None:
         if kind == "iso":
             return self._iso(words)
+        if kind == "epoch":
+            return float(words)
         if kind == "clock":
             return self._today(words)
         if kind == "us":

@@ -61,6 +61,12 @@ class LogReader:
             {give.name for one in engines for rule in one.RULES for give in rule.gives if _event(give)}
         )
         self._info: Labels = ()
+        self._worked = False
+
+    @property
+    def ticked(self) -> bool:
+        """Whether any line told of work rather than of the start."""
+        return self._worked
 
     @property
     def replicas(self) -> list[str]:
@@ -86,6 +92,7 @@ class LogReader:
         self._last_s = t
         for give in gives:
             self._give(give, rule, speaker, t, weight, samples)
+        self._worked = self._worked or rule.stat
         if rule.says:
             self._once(rule.says)
         return self._close(samples, speaker, rule, t)

@@ -8,19 +8,21 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from kvscope.amounts import amount
 from kvscope.discovery import module_names
 from kvscope.errors import SourceError
 from kvscope.sources._pacer import Pacer
 from kvscope.sources.logs import engines as engine_folder
-from kvscope.sources.logs.prefix import Line, Peeler, plain
+from kvscope.sources.logs.prefix import Line, Peeler, lines_of, plain
 from kvscope.sources.logs.reader import EngineLog, LogReader, needles
 from kvscope.sources.logs.scan import BLOCK, Hit, Scanner, budget, head, opened, tail
 from kvscope.sources.source import Description, Poll
+from probes.catalog import CATALOG
 from probes.sample import Sample
 
 _LOOK = 1 << 20
@@ -28,6 +30,16 @@ _LOOK = 1 << 20
 _FEW = 64 << 10
 _ENOUGH = 50
 _QUARTER_S = 900.0
+_TELLING = (
+    "kv.capacity_tokens",
+    "kv.capacity_blocks",
+    "config.kv_memory_bytes",
+    "kv.reserved_bytes",
+    "config.kv_bits",
+    "config.max_context",
+    "sched.max_running",
+    "config.layers_on_device",
+)
 LACKING = "'s log does not tell "
 _NO_TIMES = "no line carries a time: states, shares, durations and printed rates are read, what was counted is no rate"
 _FROM_START = "times count from the engine's start: the last line is taken as written when the file was last changed"
@@ -148,6 +160,8 @@ class LogSource:
         self._notices, self.reader.notices = [], []
         if ended and self._scanner.thinned:
             notices = (*notices, "a large log: of lines that repeat, some stand for the others around them")
+        if ended and not self.reader.ticked and (told := self.reader.settings.values()):
+            notices = (*notices, f"no line tells of work, only of the start: {len(told)} settings, {_shown(told)}")
         if ended and self._damage:
             notices = (*notices, self._damage)
         return Poll(samples, notices=notices, ended=ended)
@@ -199,13 +213,13 @@ class LogSource:
         return True
 
     def _read(self, hit: Hit) -> Iterator[tuple[float, list[Sample]]]:
-        line = self._peeler.peel(hit.raw)
-        t = self._when(line)
-        self._last_s = max(self._last_s, t)
-        for rule in hit.rules:
-            samples = self.reader.take(line, self._last_s, rule, hit.weight)
-            if samples:
-                yield self._last_s, samples
+        for raw in lines_of(hit.raw):
+            line = self._peeler.peel(raw)
+            self._last_s = max(self._last_s, self._when(line))
+            for rule in hit.rules:
+                samples = self.reader.take(line, self._last_s, rule, hit.weight)
+                if samples:
+                    yield self._last_s, samples
 
     def _when(self, line: Line) -> float:
         if self._clock == "order":
@@ -250,6 +264,12 @@ class LogSource:
             if len(speakers) > 1:
                 return True
         return False
+
+
+def _shown(settings: Mapping[str, float]) -> str:
+    """Return the settings that tell most of a pool, with their units."""
+    chosen = [name for name in _TELLING if name in settings] or list(settings)[:4]
+    return ", ".join(f"{name} {amount(settings[name], CATALOG[name].unit)}" for name in chosen[:5])
 
 
 def _lines(block: bytes) -> list[str]:

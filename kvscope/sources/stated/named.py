@@ -96,28 +96,32 @@ def label_of(text: str) -> Label | None:
     phrases, statistics, units, _ = table()
     words = re.sub(r"[-_*`#:]", " ", text.lower())
     scale: float | None = None
+    of = ""
     named: list[str] = []
     for inside in _BRACKETS.findall(words):
         parts = [one.strip() for one in re.split(r"[,/]", inside) if one.strip()]
-        if (size := _unit(inside)) is not None:
-            scale = size
+        rest = [word for word in _plain(inside).split() if word not in statistics]
+        if (size := units.get(" ".join(rest))) is not None:
+            scale, of = size, " ".join(rest)
+            named += [statistics[word] for word in _plain(inside).split() if word in statistics]
         elif parts and all(one in statistics for one in parts):
             named += [statistics[one] for one in parts]
     words, minutes = _PER_MIN.subn(" per s", _BRACKETS.sub(" ", words))
     every = [word for word in _plain(words).split() if word != "/"]
     # "max concurrency" is a name; "max" is a statistic elsewhere.
     whole = " ".join(every) in phrases
-    left = every if whole else [word for word in every if word not in statistics]
+    left = every if whole else [word for word in every if word not in statistics and word not in _FILLERS]
     named += [] if whole else [statistics[word] for word in every if word in statistics]
     # A time's unit as the last word; a rate's is a part of its name.
     if len(left) > 1 and left[-2] != "per" and left[-1] in units and left[-1] not in _NOUNS:
         scale = units[left.pop()]
-    quantity = phrases.get(" ".join(left))
+    quantity = phrases.get(" ".join(left)) or phrases.get(f"{' '.join(left)} {of}")
     if quantity is None:
         return None
     return Label(quantity, tuple(named) or ("",), 1 / 60 if minutes else scale)
 
 
+_FILLERS = frozenset({"actual", "achieved", "measured", "overall", "offline", "online", "the", "of"})
 _NOUNS = frozenset({"tokens", "token", "tok", "requests", "count", "rate", "k"})
 
 
@@ -140,6 +144,8 @@ def cells_of(label: Label, text: str) -> Iterator[Cell]:
             if scale is None:
                 return
         if scale is None and kind == "s" and label.quantity != "duration":
+            return
+        if "%" in unit and kind != "share":
             return
         value = float(matched[1].replace(",", "")) * (scale if scale is not None else 1.0)
         if statistic != "none" and abs(value) < 1e18:

@@ -33,7 +33,7 @@ _LOGGED = re.compile(r"\b(?:INFO|WARNING|ERROR|DEBUG)\b.{0,40}\d\d:\d\d:\d\d|^\[
 _NOISE = re.compile(r"it/s|%\||^tip:|^[\W\d_]*$|^```|^Traffic |^Burstiness|^Starting |^Initial ", re.IGNORECASE)
 _BANNER = re.compile(r"Benchmark Result|LLM Metrics|^=+ ?Result|metrics summary", re.IGNORECASE)
 _KV_WORD = re.compile(
-    r"(?:kv[-_ ]?cache[-_ ]?(?:d?type|quant\w*)|cache[-_]type[-_]k|-ctk|\btype_k|\bkv)"
+    r"(?:kv[-_ ]?cache[-_ ]?(?:d?type|quant\w*)|cache[-_]type[-_]k|-ctk|\btype_k|\bkv(?:[-_ ]?cache)?)"
     r"[\s=:`'\"]{1,6}([A-Za-z]\w{1,30})|"
     r"\b([A-Za-z]\w{1,16})[- ]kv\b",
     re.IGNORECASE,
@@ -41,11 +41,15 @@ _KV_WORD = re.compile(
 
 
 def looks(text: str) -> bool:
-    """Whether a text tells how fast or how slow something was: two quantities, one of them a latency or a rate."""
+    """Whether a text tells how fast or slow something was: a latency or rate, and another number of it or of a run."""
+    kinds = {name: one["unit"] for name, one in table()[3].items()}
+    known: set[str] = set()
     for run in Reader().read(text):
         named = {quantity for quantity, _ in run.cells}
-        if len(named) > 1 and any(table()[3][one]["unit"] in ("s", "rate") for one in named - {"duration", "offered"}):
+        told = {one for one in named - {"duration", "offered"} if kinds[one] in ("s", "rate")}
+        if told and (len(named) > 1 or told & known):
             return True
+        known |= told
     return False
 
 
@@ -66,7 +70,9 @@ class Reader:
         """Return the runs of a text that hold a number."""
         for raw in [*text.splitlines()[:_LINES], ""]:
             line = raw[:_LONGEST].translate(_BARS).strip().removeprefix("> ").strip()
-            piped = line.startswith("|") and line.count("|") > 2
+            if line.startswith('"'):
+                line = line.replace('"', "").rstrip(",")
+            piped = (line.startswith("|") and line.count("|") > 2) or line.count(" | ") > 1
             if self._rows and line and not line.strip(_RULES):
                 continue
             parts = _parts(line, piped)
@@ -183,7 +189,7 @@ class Reader:
 def _parts(line: str, piped: bool) -> list[str]:
     """Return the cells of a line: between pipes, two blanks, or commas."""
     if piped:
-        return [cell.strip() for cell in line[1:].removesuffix("|").split("|")]
+        return [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
     if line.count(",") > 1 and not _COLUMN.search(line):
         with contextlib.suppress(csv.Error, StopIteration):
             return [cell.strip() for cell in next(csv.reader([line]))]
@@ -232,7 +238,7 @@ def of_table(rows: Sequence[Sequence[str]]) -> list[Run]:
         return _by_statistic(head, by_statistic, rest, own)
     if len(named) >= 2:
         return _by_row(head, labels, rest)
-    return _by_column(head, rest, own) if any(own) else []
+    return _by_column(head, rest, own) if any(own) else _by_arm(head, rest[-1])
 
 
 def _heads(body: list[list[str]]) -> tuple[list[str], list[list[str]]]:
@@ -296,3 +302,17 @@ def _by_column(head: Sequence[str], rows: Sequence[Sequence[str]], labels: Seque
         if run.cells:
             found.append(run)
     return found
+
+
+def _by_arm(head: Sequence[str], row: Sequence[str]) -> list[Run]:
+    """Read a row whose columns are a quantity of one run beside that of another: ``TTFT auto | TTFT fp8``."""
+    found: dict[str, Run] = {}
+    for cell, value in zip(head, row, strict=True):
+        words = cell.split()
+        for at in range(1, len(words)):
+            first, last = " ".join(words[:at]), " ".join(words[at:])
+            label, arm = (label_of(first), last) if label_of(first) is not None else (label_of(last), first)
+            if label is not None:
+                found.setdefault(arm, Run(arm)).take(cells_of(label, value), cell)
+    told = [set(run.cells) for run in found.values()]
+    return [run for run in found.values() if run.cells and sum(set(run.cells) == one for one in told) > 1]

@@ -405,6 +405,9 @@ def _of_run(run: named.Run, tool: str, tags: Mapping[str, str]) -> Result:
             found.means[_STATES[quantity]] = summed / found.count
         if summed is not None and seconds and metric not in found.means:
             found.rate(name, metric, summed / seconds)
+    lengths, finished = run.get("tokens_out", "", "mean"), found.means.get("requests.finished")
+    if lengths and finished and "tokens.generated" not in found.means:
+        found.rate("generation_tokens_per_s", "tokens.generated", lengths * finished)
     for quantity, metric in _STATES.items():
         value = run.get(quantity, "", "mean", "p50")
         if value is not None:

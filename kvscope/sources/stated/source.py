@@ -38,6 +38,11 @@ class StatedSource:
         self._begins = when_s - ROWS * EVERY_S * (len(self._arms) + 1)
         self._given = False
 
+    @property
+    def arms(self) -> int:
+        """How many runs are told of."""
+        return len(self._arms)
+
     def describe(self) -> Description:
         tags = {"engine": self._stated.engine, **self._stated.tags}
         return Description(

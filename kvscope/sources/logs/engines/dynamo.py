@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kvscope.sources.logs.rule import Give, Memory, Rule, number, once
+from kvscope.sources.logs.rule import Give, Memory, Rule, grow, number, once
 
 ENGINE = "dynamo"
 READ_IN = (
     "Dynamo 1.6.1 (lib/runtime/src/pipeline/network/ingress, lib/llm/src/kv_router) by running it, and its sources"
 )
 BESIDE = ()
+MARKS = (b"dynamo_llm::", b"dynamo_runtime::", b"llm::block_manager::", b" = 1.0 * prefill_blocks")
+"""Text that no other program writes."""
 LACKS = "tokens, KV usage and latencies: the page of each worker and of the frontend does"
 
 _MOST = 4096
@@ -64,6 +66,17 @@ RULES = (
         r"[Ss]elected worker: (?:worker_type=\w+, )?(?:worker_id=)?(?P<worker>\w{1,40})",
         "1.6.1 and 0.5 lib/llm/src/kv_router/scheduler.rs",
         read=_routed,
+        stat=True,
+    ),
+    Rule(
+        "request set to finish",
+        r"cached_gpu_tokens: (?P<device>\d+); cached_host_tokens: (?P<host>\d+); cached_disk_tokens: (?P<disk>\d+)",
+        "0.7 lib/bindings/python/rust/llm/block_manager/vllm/connector/leader/slot.rs",
+        (
+            grow("host", "tier.tokens_in", tier="host"),
+            grow("disk", "tier.tokens_in", tier="disk"),
+        ),
+        (once("requests.finished"),),
         stat=True,
     ),
     Rule(

@@ -138,6 +138,20 @@ RULES = (
         stat=True,
     ),
     Rule(
+        "slot is processing task",
+        r"slot is processing task.* id_slot=(?P<slot>\d+)",
+        "b2200 to b3700 examples/server/server.cpp",
+        read=_launched,
+        stat=True,
+    ),
+    Rule(
+        "slot released",
+        r"slot released.* id_slot=(?P<slot>\d+) id_task=\d+ (?:n_ctx=\d+ )?n_past=(?P<held>\d+)",
+        "b2200 to b3700 examples/server/server.cpp",
+        read=_released,
+        stat=True,
+    ),
+    Rule(
         "new prompt, n_ctx_slot",
         _SLOT
         + r"new prompt, n_ctx_slot = (?P<ctx>\d+), n_keep = -?\d+, (?:task\.n_tokens|n_prompt_tokens) = (?P<n>\d+)",
@@ -146,8 +160,8 @@ RULES = (
         stat=True,
     ),
     Rule(
-        "prompt eval time =",
-        r"(?:" + _SLOT + r")?\s*prompt eval time =\s*(?P<ms>[\d.]+) ms /\s*(?P<n>\d+) tokens",
+        "prompt eval time ",
+        r"(?:" + _SLOT + r")?\s*prompt eval time\s*=\s*(?P<ms>[\d.]+) ms /\s*(?P<n>\d+) tokens",
         "b11434 server-context.cpp print_timings",
         read=_prompt_done,
         stat=True,

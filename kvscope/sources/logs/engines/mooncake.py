@@ -22,7 +22,9 @@ def _bytes(value: str, unit: str) -> float:
 
 def _metrics(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
     text = matched["all"]
-    for name, tier in (("Mem Storage", "host"), ("SSD Storage", "disk")):
+    # One store only, before there were two.
+    first = "Mem Storage" if "Mem Storage" in text else r"(?<!SSD )Storage"
+    for name, tier in ((first, "host"), ("SSD Storage", "disk")):
         found = re.search(rf"{name}: {_SIZE} / {_SIZE}", text)
         if found is None:
             continue

@@ -169,6 +169,18 @@ RULES = (
     ),
     Rule("non-default args:", r"non-default args: (?P<all>.*)", "0.32.0 entrypoints/utils.py", read=_arguments),
     Rule(
+        "args: Namespace(",
+        r"args: Namespace\((?P<all>.*)",
+        "0.4 to 0.9 entrypoints/openai/api_server.py",
+        read=_arguments,
+    ),
+    Rule(
+        "API server version",
+        r"vLLM API server version (?P<version>[\w.+-]{1,40})",
+        "0.4 to 0.32 entrypoints/openai/api_server.py",
+        (tag("version", "version"),),
+    ),
+    Rule(
         "Using max model len",
         r"Using max model len (?P<n>\d+)",
         "0.32.0 config/model.py",
