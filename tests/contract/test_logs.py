@@ -149,7 +149,7 @@ def test_a_log_of_nothing_but_its_start_says_what_it_told(tmp_path):
 def test_a_store_of_one_tier_is_the_hosts(tmp_path):
     path = tmp_path / "master.log"
     path.write_text(
-        "I0618 03:13:46.835480 60696 rpc_service.h:123] Master Metrics: Storage: 512.00 MB / 1.00 GB (50.0%) | Keys: 8\n"
+        "I0618 03:13:46.835480 6 rpc_service.h:123] Master Metrics: Storage: 512.00 MB / 1.00 GB (50.0%) | Keys: 8\n"
     )
     told = {one.metric: (one.value, dict(one.labels)) for one in open_target(str(path)).poll().samples}
     assert told["tier.usage_ratio"] == (0.5, {"tier": "host"})

@@ -45,11 +45,11 @@ _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "timestamp", "@timestamp", "ts", "asctime", "__REALTIME_TIMESTAMP")
 _LIMIT = 65_536
 """Longest line that is looked into: an engine's account of all its arguments is a few thousand characters."""
-_RUN_ON = re.compile(
-    r"(?<=[^\s>])(?=(?:\([^()\n]{1,60}\) )?(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d)"
-    r"|(?<=\S)\s*(?=\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] (?:Decode|Prefill) batch)"
+_BEGINS = re.compile(
+    r"(?:\([^()\n]{1,60}\) )?(?:INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] (?:Decode|Prefill) batch"
 )
-"""Where an engine's next line begins in the middle of one: newlines get lost where text is copied."""
+"""Where an engine's own line begins: a second one in a line has lost its newline where the text was copied."""
 _MONTHS = {
     word: index + 1
     for index, words in enumerate(
@@ -80,7 +80,10 @@ def plain(text: str) -> str:
 
 def lines_of(raw: str) -> list[str]:
     """Return the lines that were run together into one."""
-    return [one for one in _RUN_ON.split(raw) if one] if len(raw) < _LIMIT else [raw]
+    if len(raw) > _LIMIT:
+        return [raw]
+    starts = [found.start() for found in _BEGINS.finditer(raw)][1:]
+    return [raw[begin:end] for begin, end in zip([0, *starts], [*starts, len(raw)], strict=True)]
 
 
 class Line(NamedTuple):
