@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from kvscope.requests import finished
 from kvscope.screens import Chart, Screen
 from kvscope.screens.reader import Reader
-from kvscope.screens.requests import NO_REQUESTS, Row, finished
+from kvscope.screens.requests import NO_REQUESTS
 from kvscope.signals.reading import Missing
 from kvscope.view import Table, Whole
 
@@ -54,8 +55,8 @@ def _forms(reader: Reader) -> Whole:
 def by_length(reader: Reader) -> Table:
     """Finished requests of the newest, grouped by tokens in and out together, in powers of two."""
     columns = (("tokens up to", "tokens"), ("requests", ""), ("KV each", "B"), ("per token", "B"), ("TTFT", "s"))
-    groups: dict[int, list[Row]] = defaultdict(list)
-    for row in finished(reader).values():
+    groups: dict[int, list[dict[str, float]]] = defaultdict(list)
+    for row in (one.row for one in finished(reader.store, reader.end_s or None).values()):
         length = row.get("request.tokens_in", 0.0) + row.get("request.tokens_out", 0.0)
         if length and "request.kv_bytes" in row:
             groups[max(int(length) - 1, 1).bit_length()].append({**row, "length": length})

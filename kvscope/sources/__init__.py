@@ -122,6 +122,10 @@ def open_file_target(path: Path, *, speed: float | None = None, follow: bool = F
         from kvscope.sources.kv_events import EventsSource
 
         return EventsSource(path)
+    if kind == "requests":
+        from kvscope.sources.requests import RequestsSource
+
+        return RequestsSource(path)
     if kind == "ranges":
         from kvscope.sources.ranges import RangesSource
 

@@ -35,6 +35,7 @@ FileKind = Literal[
     "answers",
     "iterations",
     "events",
+    "requests",
 ]
 _HEAD = 4096
 _PASTED = 1 << 17
@@ -95,8 +96,8 @@ def kind_of_file(path: Path) -> FileKind:
 
 READ = (
     "a metrics page or pages, a series {t, text}, a server log, a recording, a flight recorder, a profiler trace, "
-    "a benchmark's result, figures (kvscope figures new), answers of an API, a Prometheus answer, a CSV, a table of "
-    "nvidia-smi, rocm-smi, npu-smi or ollama ps"
+    "a benchmark's result, figures (kvscope figures new), answers of an API, a Prometheus answer, spans or an export "
+    "of single requests, a CSV, a table of nvidia-smi, rocm-smi, npu-smi or ollama ps"
 )
 """What a file may be, for an error message."""
 
@@ -118,9 +119,11 @@ def _kind_of_text(path: Path, head: bytes) -> FileKind:
         return "page"
     start = start_of(path)
     from kvscope.sources.kv_events import looks_events
+    from kvscope.sources.requests import looks_requests
 
     looks: tuple[tuple[FileKind, bool], ...] = (
         ("events", looks_events(head)),
+        ("requests", looks_requests(start)),
         ("ranges", looks_ranges(head)),
         ("result", looks_result(start)),
         ("answers", looks_answers(start)),

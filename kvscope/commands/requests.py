@@ -1,0 +1,98 @@
+"""Explain single requests: where the time of the slowest went, whom it waited for, what was lost meanwhile.
+
+Targets that tell single requests: the built-in engine, vLLM with `kvscope`'s probe, spans saved by an OpenTelemetry
+collector (JSON), SGLang's --export-metrics-to-file, a recording of any of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+GROUP = "watch an engine"
+EXAMPLES = ("kvscope requests spans.jsonl", "kvscope requests run.db --by queue --nth 2")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """A target, and which of its requests."""
+    from kvscope.commands._options import add_target, add_timing
+
+    add_target(parser)
+    parser.add_argument("--by", default="total", help="slowest by total, queue, ttft or tpot (total)")
+    parser.add_argument("--nth", type=int, default=1, metavar="N", help="explain the N-th slowest (1)")
+    parser.add_argument("--list", type=int, default=10, metavar="N", help="list so many of the slowest (10)")
+    parser.add_argument("--format", help="text or json (text)")
+    add_timing(parser)
+
+
+_BY = {"total": "latency.e2e", "queue": "sched.queue_time", "ttft": "latency.ttft", "tpot": "latency.tpot"}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the slowest requests and explain one; exit code 4 where the target tells no single request."""
+    from contextlib import closing
+    from json import dumps
+
+    from kvscope.amounts import amount, clock
+    from kvscope.commands._options import settings_of, text_or_json
+    from kvscope.errors import EXIT_NO_DATA, EXIT_OK, NotEnoughData, UsageError, nearest
+    from kvscope.requests import explain, finished
+    from kvscope.sources import open_target
+    from kvscope.store import Store
+    from kvscope.watch import collect, fill
+
+    settings = settings_of(options)
+    as_json = text_or_json(settings)
+    if options.by not in _BY:
+        raise UsageError(f"--by {options.by}: expected {', '.join(_BY)}{nearest(options.by, list(_BY))}")
+    store = Store()
+    with closing(open_target(options.target, machine=True)) as source:
+        fill(store, collect(source, settings))
+    everything = list(finished(store).values())
+    measured = [one for one in everything if one.get(_BY[options.by]) is not None]
+    measured.sort(key=lambda one: (-(one.get(_BY[options.by]) or 0.0), one.t))
+    if not measured:
+        what = f"no request with {options.by}" if everything else "no finished request"
+        raise NotEnoughData(f"{options.target}: {what}; a page tells no single request (see kvscope requests --help)")
+    if not 1 <= options.nth <= len(measured):
+        raise UsageError(f"--nth {options.nth}: expected 1 to {len(measured)}")
+    told = explain(measured[options.nth - 1], everything, store)
+    if as_json:
+        rows = [{"ended_s": one.t, **one.row} for one in measured[: options.list]]
+        print(
+            dumps(
+                {
+                    "schema": 1,
+                    "requests": len(everything),
+                    "slowest": rows,
+                    "explained": {
+                        "ended_s": told.request.t,
+                        "parts": dict(told.parts),
+                        "lines": list(told.lines),
+                        "missing": list(told.missing),
+                    },
+                }
+            )
+        )
+        return EXIT_OK
+    print(f"{len(everything)} finished requests in {options.target}; slowest by {options.by}:")
+    print("       ended       in     out     queue      TTFT      TPOT     total")
+    for place, one in enumerate(measured[: options.list], 1):
+        sizes = [f"{one.get(name) or 0:7.0f}" for name in ("request.tokens_in", "request.tokens_out")]
+        print(f"{place:4d}   {clock(one.t)} {' '.join(sizes)} {' '.join(_cell(one.get(name)) for name in _TIMES)}")
+    whole = sum(value for _, value in told.parts)
+    shares = [f"{name} {amount(value, 's')} ({value / whole:.0%})" for name, value in told.parts if whole]
+    print(f"\nnumber {options.nth}: {', '.join(shares) or 'where its time went is not known'}")
+    for line in told.lines:
+        print(f"  {line}")
+    for line in told.missing:
+        print(f"  not known: {line}")
+    return EXIT_OK if told.parts else EXIT_NO_DATA
+
+
+_TIMES = ("sched.queue_time", "latency.ttft", "latency.tpot", "latency.e2e")
+
+
+def _cell(value: float | None) -> str:
+    from kvscope.amounts import amount
+
+    return f"{'–' if value is None else amount(value, 's'):>9}"

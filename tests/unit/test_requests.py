@@ -1,0 +1,110 @@
+"""One request explained: its parts add up, and those it waited for are those who were there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kvscope.errors import SourceError
+from kvscope.requests import Request, explain, finished
+from kvscope.sources import open_target
+from kvscope.sources.requests import RequestsSource
+from kvscope.store import Store
+from kvscope.whole import drain
+from probes.sample import Sample
+
+T0 = 1_700_000_000.0
+
+
+def span(end: float, queue: float, prefill: float, decode: float, tokens: int = 100) -> dict[str, object]:
+    whole = queue + prefill + decode
+    told = {
+        "gen_ai.latency.time_in_queue": queue,
+        "gen_ai.latency.time_in_model_prefill": prefill,
+        "gen_ai.latency.time_in_model_decode": decode,
+        "gen_ai.latency.time_to_first_token": queue + prefill,
+        "gen_ai.latency.e2e": whole,
+    }
+    sizes = {"gen_ai.usage.prompt_tokens": tokens, "gen_ai.usage.completion_tokens": 11}
+    attributes = [{"key": name, "value": {"doubleValue": value}} for name, value in told.items()]
+    attributes += [{"key": name, "value": {"intValue": str(value)}} for name, value in sizes.items()]
+    attributes.append({"key": "gen_ai.prompt.0.content", "value": {"stringValue": "a secret"}})
+    nanos = [str(int((T0 + at) * 1e9)) for at in (end - whole, end)]
+    return {"name": "llm_request", "startTimeUnixNano": nanos[0], "endTimeUnixNano": nanos[1], "attributes": attributes}
+
+
+def saved(tmp_path: Path, *spans: dict[str, object], lines: bool = True) -> Path:
+    path = tmp_path / "spans.jsonl"
+    documents = [{"resourceSpans": [{"scopeSpans": [{"scope": {"name": "vllm"}, "spans": [one]}]}]} for one in spans]
+    one = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "vllm"}, "spans": list(spans)}]}]}
+    path.write_text("\n".join(map(json.dumps, documents)) if lines else json.dumps(one, indent=2))
+    return path
+
+
+def read(path: Path) -> tuple[Store, dict[str, Request]]:
+    store, _ = drain(open_target(str(path)))
+    return store, finished(store)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_spans_become_requests_whose_parts_add_up_to_their_whole(tmp_path: Path, lines: bool) -> None:
+    path = saved(tmp_path, span(10.0, 2.0, 1.0, 4.0), span(6.0, 0.0, 1.5, 3.0), lines=lines)
+    _, found = read(path)
+    first, second = found.values()
+    assert dict(first.parts) == pytest.approx({"queue": 0.0, "prefill": 1.5, "decode": 3.0}, abs=1e-5)
+    assert dict(second.parts) == pytest.approx({"queue": 2.0, "prefill": 1.0, "decode": 4.0}, abs=1e-5)
+    assert second.get("latency.tpot") == pytest.approx(0.4)
+
+
+def test_it_waited_for_those_who_were_in_the_engine_and_for_no_others(tmp_path: Path) -> None:
+    # One ran while it waited, one had ended before it came, one came after it had been let in.
+    waited = span(20.0, 5.0, 1.0, 4.0)
+    ran = span(16.0, 0.0, 4.0, 4.0, tokens=4000)
+    gone, later = span(9.0, 0.0, 1.0, 2.0, tokens=777), span(30.0, 0.0, 1.0, 9.0, tokens=888)
+    store, found = read(saved(tmp_path, waited, ran, gone, later))
+    one = next(one for one in found.values() if one.get("sched.queue_time"))
+    said = " ".join(explain(one, found.values(), store).lines)
+    assert "while another was in the engine" in said
+    assert "4000" in said
+    assert "777" not in said
+    assert "888" not in said
+
+
+def test_what_nobody_told_is_said_and_not_guessed(tmp_path: Path) -> None:
+    store, found = read(saved(tmp_path, span(6.0, 0.0, 1.5, 3.0)))
+    missing = " ".join(explain(next(iter(found.values())), found.values(), store).missing)
+    assert "cached tokens" in missing
+    assert "evictions" in missing
+
+
+def test_evictions_and_preemptions_of_its_time_are_counted() -> None:
+    row = {"sched.queue_time": 2.0, "latency.prefill_time": 1.0, "latency.e2e": 6.0}
+    one = Request("a", T0 + 10, {**row, "request.preemptions": 2.0})
+    store = Store()
+    for at, blocks in ((0, 5), (6, 7), (7, 19), (12, 40)):
+        store.add([Sample("cache.evictions", float(blocks), T0 + at)])
+    said = " ".join(explain(one, [one], store).lines)
+    assert "12 cached blocks were evicted while its prompt was computed" in said
+    assert "preempted 2 times" in said
+
+
+def test_an_export_gives_the_same_view_and_no_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "sglang-request-metrics-20261201_10.log"
+    times = {"request_received_ts": T0, "request_sent_to_scheduler_ts": T0 + 0.01, "prefill_finished_ts": T0 + 1.51}
+    told = {"prompt_tokens": 900, "completion_tokens": 21, "cached_tokens": 300, "e2e_latency": 3.5, "queue_time": 0.5}
+    line = {"request_parameters": '{"text": "a secret"}', "id": "x", **told, **times, "decode_finished_ts": T0 + 3.5}
+    path.write_text(json.dumps(line) + "\n")
+    store, found = read(path)
+    (one,) = found.values()
+    assert dict(one.parts) == pytest.approx({"queue": 0.5, "prefill": 1.0, "decode": 2.0})
+    assert one.get("request.prefix_hits") == 300
+    assert "secret" not in " ".join(explain(one, found.values(), store).lines)
+
+
+def test_a_file_without_one_request_is_refused_by_what_was_expected(tmp_path: Path) -> None:
+    path = tmp_path / "spans.jsonl"
+    path.write_text('{"resourceSpans": []}\n')
+    with pytest.raises(SourceError, match=r"expected gen_ai\.latency"):
+        RequestsSource(path).poll()
