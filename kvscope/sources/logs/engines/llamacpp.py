@@ -69,6 +69,34 @@ def _prompt_done(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
     asked = memory.get("asked", {}).pop(matched["task"], None)
     if asked is not None:
         yield Give("grow", "prefix.hits", max(0.0, asked - tokens))
+    elif matched["slot"] is not None:
+        yield from _reused(matched["slot"], tokens, memory)
+
+
+_SHARES, _WHOLE, _SURE = 0.5, 0.9, 5
+"""A slot taken for at least so much of a prompt, so much of it computed all the same, and so many times in a row."""
+
+
+def _chosen(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
+    """A slot is taken because what it holds begins like the prompt: both lengths follow from the two shares."""
+    share, kept = number(matched["share"]), number(matched["kept"])
+    held = memory.get("held", {}).get(matched["slot"])
+    if share and kept is not None and held:
+        memory.setdefault("chosen", {})[matched["slot"]] = (kept * held, kept * held / share)
+    return ()
+
+
+def _reused(slot: str, computed: float, memory: Memory) -> Iterable[Give]:
+    """Tell what a chosen slot saved; prompts that match and are computed whole, each time, are not to be reused."""
+    common, asked = memory.get("chosen", {}).pop(slot, (0.0, computed))
+    yield Give("grow", "prefix.queries", max(asked, computed))
+    yield Give("grow", "prefix.matched", common)
+    yield Give("grow", "prefix.hits", max(0.0, asked - computed))
+    if common < _SHARES * asked or "matched" in memory:
+        return
+    whole = memory["whole"] = memory.get("whole", 0) + 1 if computed >= _WHOLE * asked else 0
+    if whole in (0, _SURE):
+        yield Give("setting", "config.prefix_caching", float(not whole))
 
 
 def _eval_done(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
@@ -128,6 +156,13 @@ RULES = (
         _SLOT + r"processing task",
         "b11434 server-context.cpp launch_slot_",
         read=_launched,
+        stat=True,
+    ),
+    Rule(
+        "selected slot by LCP similarity",
+        _SLOT + r"selected slot by LCP similarity, (?:f_)?sim_best = (?P<share>[\d.]+) .*f_keep = (?P<kept>[\d.]+)",
+        "b11434 server-context.cpp get_available_slot",
+        read=_chosen,
         stat=True,
     ),
     Rule(
