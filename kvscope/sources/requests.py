@@ -8,7 +8,9 @@ prompt, nothing is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +81,15 @@ class RequestsSource:
             raise SourceError(
                 f"{self._path}: not one finished request; expected gen_ai.latency.* spans or SGLang's export"
             )
-        samples: list[Sample] = []
+        samples = _over_time([(t, row) for t, row in rows if "sched.queue_time" in row])
         last = 0.0
         for count, (t, row) in enumerate(rows, 1):
             last = max(t, last + _APART)
             row.setdefault("latency.tpot", _tpot(row))
             samples += [Sample(metric, value, last) for metric, value in row.items() if value >= 0.0]
             samples.append(Sample("requests.finished", float(count), last))
-        told = "spans and exports tell finished requests only: what is running or waiting is not known"
+        told = "running, waiting and tokens per second are worked out from requests that ended: others are not known"
+        samples.sort(key=lambda one: one.t)
         return Poll(samples, (), tuple(line for line in (told, self._damage) if line), ended=True)
 
     def close(self) -> None:
@@ -109,6 +112,43 @@ class RequestsSource:
             for row in _of_document(read_text(self._path), self._path):
                 self._damage, self._engine = "", row[2]
                 yield row[:2]
+
+
+def _over_time(rows: Sequence[tuple[float, Row]]) -> list[Sample]:
+    """Return what ran and waited, and the tokens so far, at even moments from the first arrival to the last end.
+
+    A request's output is spread evenly over its decode; its prompt counts at its first token.
+    """
+    told = [(t - row["latency.e2e"], t, row) for t, row in rows if row["latency.e2e"] > 0]
+    if not told:
+        return []
+    begins, ends = min(one[0] for one in told), max(one[1] for one in told)
+    every = max(_EVERY_S, (ends - begins) / _MOST_MOMENTS)
+    moments = [begins + every * at for at in range(int((ends - begins) / every) + 1)]
+    changes: dict[str, list[float]] = {name: [0.0] * (len(moments) + 1) for name in _DERIVED}
+
+    def at(t: float) -> int:
+        return min(max(ceil((t - begins) / every), 0), len(moments))
+
+    for arrived, ended, row in told:
+        started = min(arrived + row["sched.queue_time"], ended)
+        first = min(max(arrived + row.get("latency.ttft", row["sched.queue_time"]), started), ended)
+        for name, start, end in (("sched.waiting", arrived, started), ("sched.running", started, ended)):
+            changes[name][at(start)] += 1.0
+            changes[name][at(end)] -= 1.0
+        changes["tokens.prompt"][at(first)] += row.get("request.tokens_in", 0.0)
+        inside = range(at(first), max(at(ended), at(first) + 1))
+        for moment in inside:
+            changes["tokens.generated"][min(moment, len(moments))] += row["request.tokens_out"] / len(inside)
+    return [
+        Sample(name, round(value, 6), t)
+        for name in _DERIVED
+        for t, value in zip(moments, accumulate(changes[name]), strict=False)
+    ]
+
+
+_DERIVED = ("sched.waiting", "sched.running", "tokens.prompt", "tokens.generated")
+_EVERY_S, _MOST_MOMENTS = 1.0, 20_000
 
 
 def _of_document(text: str, path: Path) -> Iterator[tuple[float, Row, str]]:

@@ -72,6 +72,18 @@ def test_it_waited_for_those_who_were_in_the_engine_and_for_no_others(tmp_path: 
     assert "888" not in said
 
 
+def test_what_ran_and_waited_follows_from_the_spans(tmp_path: Path) -> None:
+    store, _ = read(saved(tmp_path, span(20.0, 5.0, 1.0, 4.0), span(16.0, 0.0, 4.0, 4.0, tokens=4000)))
+    times, waiting = store.series("sched.waiting", (), None, None)
+    _, running = store.series("sched.running", (), None, None)
+    seconds = [round(t - T0) for t in times]
+    assert seconds[0] == 8
+    assert [value for at, value in zip(seconds, waiting, strict=True) if 10 <= at < 15] == [1.0] * 5
+    assert [value for at, value in zip(seconds, running, strict=True) if at == 15] == [2.0]
+    assert store.latest("tokens.generated", ()) == pytest.approx(22.0)
+    assert store.latest("tokens.prompt", ()) == pytest.approx(4100.0)
+
+
 def test_what_nobody_told_is_said_and_not_guessed(tmp_path: Path) -> None:
     store, found = read(saved(tmp_path, span(6.0, 0.0, 1.5, 3.0)))
     missing = " ".join(explain(next(iter(found.values())), found.values(), store).missing)
