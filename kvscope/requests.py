@@ -61,15 +61,23 @@ class Request:
 
     @cached_property
     def spans(self) -> dict[str, tuple[float, float]]:
-        """When it waited, computed its prompt and decoded: start and end, seconds since the epoch."""
+        """When it waited, computed its prompt and decoded: start and end, seconds since the epoch.
+
+        Counted back from its first token, where that is told: what a front end takes lies before the queue.
+        """
         whole = self.get("latency.e2e")
         told = dict(self.parts)
         if whole is None or "queue" not in told or "prefill" not in told:
             return {}
         arrived = self.t - whole
-        started = arrived + told["queue"]
-        first = min(started + told["prefill"], self.t)
-        return {"queue": (arrived, started), "prefill": (started, first), "decode": (first, self.t)}
+        ttft = self.get("latency.ttft")
+        first = min(arrived + (ttft if ttft is not None else told["queue"] + told["prefill"]), self.t)
+        started = max(first - told["prefill"], arrived)
+        return {
+            "queue": (max(started - told["queue"], arrived), started),
+            "prefill": (started, first),
+            "decode": (first, self.t),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ def run(options: argparse.Namespace) -> int:
     """Print the slowest requests and explain one; exit code 4 where the target tells no single request."""
     from contextlib import closing
     from json import dumps
+    from shutil import get_terminal_size
+    from textwrap import fill
 
     from kvscope.amounts import amount, clock
     from kvscope.commands._options import settings_of, text_or_json
@@ -82,10 +84,9 @@ def run(options: argparse.Namespace) -> int:
     whole = sum(value for _, value in told.parts)
     shares = [f"{name} {amount(value, 's')} ({value / whole:.0%})" for name, value in told.parts if whole]
     print(f"\nnumber {options.nth}: {', '.join(shares) or 'where its time went is not known'}")
-    for line in told.lines:
-        print(f"  {line}")
-    for line in told.missing:
-        print(f"  not known: {line}")
+    width = min(get_terminal_size().columns, 120)
+    for line in (*told.lines, *(f"not known: {line}" for line in told.missing)):
+        print(fill(line, width, initial_indent="  ", subsequent_indent="    "))
     return EXIT_OK if told.parts else EXIT_NO_DATA
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.errors import SourceError
+from kvscope.requests import Request
 from kvscope.sources._lines import JsonLines
 from kvscope.sources.saved import read_text
 from kvscope.sources.source import Description, Poll
@@ -81,7 +82,7 @@ class RequestsSource:
             raise SourceError(
                 f"{self._path}: not one finished request; expected gen_ai.latency.* spans or SGLang's export"
             )
-        samples = _over_time([(t, row) for t, row in rows if "sched.queue_time" in row])
+        samples = _over_time(rows)
         last = 0.0
         for count, (t, row) in enumerate(rows, 1):
             last = max(t, last + _APART)
@@ -119,10 +120,10 @@ def _over_time(rows: Sequence[tuple[float, Row]]) -> list[Sample]:
 
     A request's output is spread evenly over its decode; its prompt counts at its first token.
     """
-    told = [(t - row["latency.e2e"], t, row) for t, row in rows if row["latency.e2e"] > 0]
+    told = [(spans, row) for t, row in rows if (spans := Request("", t, row).spans)]
     if not told:
         return []
-    begins, ends = min(one[0] for one in told), max(one[1] for one in told)
+    begins, ends = min(spans["queue"][0] for spans, _ in told), max(spans["decode"][1] for spans, _ in told)
     every = max(_EVERY_S, (ends - begins) / _MOST_MOMENTS)
     moments = [begins + every * at for at in range(int((ends - begins) / every) + 1)]
     changes: dict[str, list[float]] = {name: [0.0] * (len(moments) + 1) for name in _DERIVED}
@@ -130,10 +131,9 @@ def _over_time(rows: Sequence[tuple[float, Row]]) -> list[Sample]:
     def at(t: float) -> int:
         return min(max(ceil((t - begins) / every), 0), len(moments))
 
-    for arrived, ended, row in told:
-        started = min(arrived + row["sched.queue_time"], ended)
-        first = min(max(arrived + row.get("latency.ttft", row["sched.queue_time"]), started), ended)
-        for name, start, end in (("sched.waiting", arrived, started), ("sched.running", started, ended)):
+    for spans, row in told:
+        (came, started), (first, ended) = spans["queue"], spans["decode"]
+        for name, start, end in (("sched.waiting", came, started), ("sched.running", started, ended)):
             changes[name][at(start)] += 1.0
             changes[name][at(end)] -= 1.0
         changes["tokens.prompt"][at(first)] += row.get("request.tokens_in", 0.0)

@@ -1,4 +1,4 @@
-"""Mutated logs, figures, results, event streams and tables: no traceback, no hang, bounded memory.
+"""Mutated logs, figures, results, event streams, requests and tables: no traceback, no hang, bounded memory.
 
     python -m tests.fuzz.mutated_evidence --count 100000 --seed 1
 
@@ -26,6 +26,7 @@ KINDS = {
     "figures": sorted(SAMPLES.glob("figures/*.yaml")),
     "result": sorted(path for path in SAMPLES.glob("results/*") if path.name != "README.md"),
     "events": sorted(SAMPLES.glob("events/*.msgpack")),
+    "requests": sorted(SAMPLES.glob("requests/*.jsonl")),
     "page": sorted(SAMPLES.glob("scrapes/router-*.prom")),
 }
 _EXTREME = (

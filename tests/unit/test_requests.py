@@ -15,6 +15,7 @@ from kvscope.store import Store
 from kvscope.whole import drain
 from probes.sample import Sample
 
+SPANS = Path(__file__).parents[2] / "samples/requests/vllm-0.32.0.jsonl"
 T0 = 1_700_000_000.0
 
 
@@ -113,6 +114,17 @@ def test_an_export_gives_the_same_view_and_no_prompt(tmp_path: Path) -> None:
     assert dict(one.parts) == pytest.approx({"queue": 0.5, "prefill": 1.0, "decode": 2.0})
     assert one.get("request.prefix_hits") == 300
     assert "secret" not in " ".join(explain(one, found.values(), store).lines)
+
+
+def test_a_real_run_never_ran_more_than_it_may_and_its_queue_is_most_of_it() -> None:
+    store, found = read(SPANS)
+    _, running = store.series("sched.running", (), None, None)
+    assert len(found) == 24
+    assert max(running) == 4.0
+    slowest = max(found.values(), key=lambda one: one.get("latency.e2e") or 0.0)
+    parts = dict(explain(slowest, found.values(), store).parts)
+    assert sum(parts.values()) == pytest.approx(slowest.get("latency.e2e"), rel=0.05)
+    assert parts["queue"] > 0.5 * sum(parts.values())
 
 
 def test_a_file_without_one_request_is_refused_by_what_was_expected(tmp_path: Path) -> None:
