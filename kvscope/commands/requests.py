@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from contextlib import closing
     from json import dumps
     from shutil import get_terminal_size
-    from textwrap import fill
+    from textwrap import fill as wrapped
 
     from kvscope.amounts import amount, clock
     from kvscope.commands._options import settings_of, text_or_json
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"\nnumber {options.nth}: {', '.join(shares) or 'where its time went is not known'}")
     width = min(get_terminal_size().columns, 120)
     for line in (*told.lines, *(f"not known: {line}" for line in told.missing)):
-        print(fill(line, width, initial_indent="  ", subsequent_indent="    "))
+        print(wrapped(line, width, initial_indent="  ", subsequent_indent="    "))
     return EXIT_OK if told.parts else EXIT_NO_DATA
 
 
