@@ -73,13 +73,13 @@ class TritonLatentReader:
         self.pool, self.batch = pool, batch
         chosen = min(shape.top_k, batch.most_rows) if shape.top_k else batch.most_rows
         self.paged = not shape.top_k and not shape.window
-        self.picker = Picker(shape, batch) if shape.top_k else None
+        self.picker = Picker(shape, batch, processors) if shape.top_k else None
         if not self.paged:
             self.listed = torch.zeros(batch.requests, chosen + shape.window, dtype=torch.int32, device=device)
             self.counts = torch.zeros(batch.requests, dtype=torch.int32, device=device)
-        self.launch = row_launch(batch.requests, shape.heads, chosen + shape.window, processors)
+        self.launch = row_launch(batch.requests, shape.heads, chosen + shape.window, shape.page_tokens, processors)
         groups = batch.requests * -(-shape.heads // self.launch.lanes)
-        self.space = RowSpace(groups * self.launch.parts, self.launch.lanes, shape.latent, groups, device)
+        self.space = RowSpace(groups * self.launch.parts, self.launch.lanes, shape.latent, device)
         self.out = torch.zeros(batch.requests, shape.heads, shape.latent, dtype=pool.rows.dtype, device=device)
 
     def plan(self) -> None:

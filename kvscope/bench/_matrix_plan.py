@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from kvscope import faults
@@ -13,6 +13,7 @@ from kvscope.faults import Fault, Truth
 QUIET = "none"
 """Slugs of controls, on which nothing should be said, begin so."""
 KINDS = ("faults", "healthy", "pairs")
+SCALED_FLAGS, SCALED_KNOBS = ("--pool-mib",), ("load.document_tokens", "host_mib")
 QUICK = ("generic_kernel", "nothing_wrong")
 _NORMAL = "nothing_wrong"
 """The fault whose settings count as undisturbed when two others are laid over each other."""
@@ -53,6 +54,21 @@ def cases(kinds: Iterable[str], only: Iterable[str] = (), severities: Iterable[s
     single = [case for name in wanted for case in _single(name, levels)]
     found = [case for case in single if case.kind in kinds]
     return (*found, *(_pairs(wanted) if "pairs" in kinds else ()))
+
+
+def scaled(case: Case, times: int, device: str) -> Case:
+    """The case on a device, documents and pool so many times as large: what keeps a CPU busy is little for a GPU."""
+    words = [str(int(value) * times) if name in SCALED_FLAGS else value for name, value in _with_names(case.options)]
+    knobs = [
+        {name: str(int(value) * times) if name in SCALED_KNOBS else value for name, value in one.items()}
+        for one in (case.sound, case.faulty)
+    ]
+    return replace(case, options=(*words, "--device", device), sound=knobs[0], faulty=knobs[1])
+
+
+def _with_names(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Each word with the flag before it."""
+    return zip(("", *words), words, strict=False)
 
 
 def part(all_cases: tuple[Case, ...], text: str) -> tuple[Case, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--merge", nargs="+", default=[], metavar="FILE", help="start nothing: judge the runs of these logs together")
     add("--keep", metavar="FOLDER", help="record every run there; with --merge: judge what was recorded again")
     add("--device", default="cpu", metavar="NAME", help="where the engines run: cpu (default), cuda")
+    add("--scale", type=int, default=1, metavar="N", help="documents and pool N times as large, for a GPU (1)")
     add("--verify", action="store_true", help="also try the experiment of what was found, and compare its gain")
     add(
         "--unchanged", type=int, default=0, metavar="N", help="instead: N pairs of stretches with nothing changed (A/A)"
@@ -51,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> Result:
     """Run what is not in the log yet, and judge all of it."""
-    told = ("kinds", "only", "severity", "seeds", "part", "device", "verify")
+    told = ("kinds", "only", "severity", "seeds", "part", "device", "scale", "verify")
     settings = {name: getattr(options, name) for name in told}
     if options.merge:
         runs = _merged(options.merge)
@@ -61,8 +62,10 @@ def measure(options: argparse.Namespace) -> Result:
     if options.unchanged:
         return _unchanged(options.unchanged, options.only or "generic_kernel")
     cases, seeds = _cases(options)
-    device = ("--device", options.device)
-    cases = tuple(replace(case, options=(*case.options, *device)) for case in _matrix_plan.part(cases, options.part))
+    if options.scale < 1:
+        raise UsageError(f"--scale {options.scale}: expected at least 1")
+    some = _matrix_plan.part(cases, options.part)
+    cases = tuple(_matrix_plan.scaled(case, options.scale, options.device) for case in some)
     found = _run(cases, seeds, log_of(options.log), Path(options.keep) if options.keep else None, verify=options.verify)
     return result_of(found, settings)
 

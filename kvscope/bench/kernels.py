@@ -196,13 +196,23 @@ def alone_result(found: Mapping[str, Any], device: str = "cpu") -> Result:
                 tuple(tuple(row[name] for name in ALONE_COLUMNS) for row in rows),
             ),
         ),
-        says=tuple(_alone_said(rows, size) for size in sorted({(row["batch"], row["context"]) for row in rows})),
+        says=(
+            *(_alone_said(rows, size) for size in sorted({(row["batch"], row["context"]) for row in rows})),
+            *(_latent_said(row) for row in rows if row["path"] == "read"),
+        ),
         extra={"rows": rows, "copy_gb_per_s": found["copy_gb_per_s"]},
     )
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
     return tuple(row[name] for name in ALONE_COLUMNS)
+
+
+def _latent_said(row: Mapping[str, Any]) -> str:
+    return (
+        f"{row['batch']} x {row['context']}: latent rows ({row['form']}) are read in {1e3 * row['ms']:.1f} µs, at "
+        f"{row['share']:.0%} of a copy's bandwidth."
+    )
 
 
 def _alone_said(rows: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> str:

@@ -1,16 +1,18 @@
 """Decode steps of the engine itself on a CUDA device: 8B shape, random weights, random KV (`gpu_fill`: what is real).
 
-`python -m tests.bench.gpu_engine [BATCHxCONTEXT...]`. Dense, block-sparse, generic, and compressed (three quarters of
-the pages int8) with block kernels. 64 steps are timed, one of which runs without a graph, in phases, as in service,
+`python -m tests.bench.gpu_engine [BATCHxCONTEXT...] [--ways dense block ...]`. Dense, block-sparse, generic, compressed
+(three quarters of the pages int8), and a quarter (nearly all pages int4: 0.29 of full precision's bytes), with block
+kernels. 64 steps are timed, one of which runs without a graph, in phases, as in service,
 with the flight recorder on. "Kernels" is selection and attention of all layers alone, over the same pages, in a graph.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -34,7 +36,10 @@ WAYS = {
     "dense": {"policy": "full"},
     "block": {"policy": "block_sparse"},
     "compressed": {"policy": "combined"},
+    "quarter": {"policy": "combined", "hot_share": "0.03", "cold_form": "cold_int4"},
 }
+GENERIC = "generic"
+"""The block engine with its kernels changed."""
 Found = dict[str, float]
 
 
@@ -87,15 +92,19 @@ def kernels_alone(engine: Engine) -> float:
     return replayed(calls, least=1, replays=5) * config.layers / 1e3
 
 
-def measure(config: ModelConfig, model: Decoder, device: Device, batch: int, context: int) -> dict[str, Found]:
+def measure(
+    config: ModelConfig, model: Decoder, device: Device, batch: int, context: int, ways: Sequence[str]
+) -> dict[str, Found]:
     rows: dict[str, Found] = {}
     for name, changes in WAYS.items():
+        if name not in ways:
+            continue
         began = perf_counter()
         engine = engine_for(config, model, device, batch, context, **changes)
         ring, filled = observed(engine), perf_counter() - began
         rows[name] = steps(engine) | {"kernels_ms": kernels_alone(engine), "fill_s": filled}
         show(batch, context, name, rows[name])
-        if name == "block":
+        if name == "block" and GENERIC in ways:
             engine.set_knobs({"kernels": "generic"})
             engine.warm_up()
             rows["generic"] = steps(engine)
@@ -111,23 +120,33 @@ def show(batch: int, context: int, name: str, row: Found) -> None:
     print(batch, context, name, json.dumps({k: round(v, 4) for k, v in row.items()}), flush=True)
 
 
+def say(shape: str, rows: dict[str, Found]) -> None:
+    """Of each way the gain over dense, of what its kernels' times allow, and its bytes."""
+    dense = rows["dense"]
+    for name, new in rows.items():
+        gained = new["tokens_per_s"] / dense["tokens_per_s"]
+        text = f"{shape} {name}: {gained:.2f} of dense, bytes {new['resident_gb'] / dense['resident_gb']:.3f}"
+        if name not in ("dense", GENERIC):
+            allowed = dense["step_ms"] / (dense["step_ms"] - dense["kernels_ms"] + new["kernels_ms"])
+            text += f", {(gained - 1) / (allowed - 1):.0%} of the gain that {allowed:.2f} allows"
+        print(text, flush=True)
+
+
 def main() -> None:
-    asked = [tuple(map(int, word.split("x"))) for word in sys.argv[1:]] or SHAPES
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.gpu_engine", description=__doc__)
+    parser.add_argument("shapes", nargs="*", metavar="BATCHxCONTEXT")
+    parser.add_argument("--ways", nargs="+", default=[*WAYS, GENERIC], choices=[*WAYS, GENERIC])
+    options = parser.parse_args()
+    asked = [tuple(map(int, word.split("x"))) for word in options.shapes] or SHAPES
     config, device = shape("llama-8b"), devices.get("cuda")
     model = random_weights(config, 0, "cuda", torch.bfloat16)
     device.prepare(model)
     found: dict[str, object] = {}
     for batch, context in asked:
-        rows = measure(config, model, device, batch, context)
+        rows = measure(config, model, device, batch, context, options.ways)
         found[f"{batch}x{context}"] = rows
-        dense, new = rows["dense"], rows["compressed"]
-        allowed = dense["step_ms"] / (dense["step_ms"] - dense["kernels_ms"] + new["kernels_ms"])
-        gained = dense["step_ms"] / new["step_ms"]
-        print(
-            f"{batch}x{context}: gain {gained:.2f} of {allowed:.2f} allowed: {(gained - 1) / (allowed - 1):.0%}; "
-            f"generic {rows['generic']['tokens_per_s'] / dense['tokens_per_s']:.2f} of dense",
-            flush=True,
-        )
+        if "dense" in rows:
+            say(f"{batch}x{context}", rows)
         (Path(os.environ.get("OUT", ".")) / "engine.json").write_text(json.dumps(found, indent=1))
 
 

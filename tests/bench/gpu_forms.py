@@ -23,7 +23,7 @@ from engine.kernels._cuda.worklist import parts_for
 from engine.lab.tables.kernels_cuda import KEEP, SHAPE, batches, pool_of, timed
 from engine.lab.tables.timing import copy_bandwidth, sets_for
 
-LAUNCHES = [(warps, stages, programs) for warps in (1, 2, 4) for stages in (3, 4) for programs in (4, 5, 6, 8)]
+LAUNCHES = [(warps, stages, programs) for warps in (2, 4) for stages in (2, 3, 4) for programs in (2, 3, 4, 6)]
 
 
 def times(form: str, batch: int, context: int, sweep: bool) -> dict[str, float]:

@@ -49,7 +49,7 @@ def tried(name: str, batch: int, context: int, copy: float) -> list[dict[str, An
             continue
         groups = batch * -(-shape.heads // lanes)
         parts = max(1, min(programs * processors() // groups, -(-most // 64), 128))
-        space = RowSpace(groups * parts, lanes, shape.latent, groups, "cuda")
+        space = RowSpace(groups * parts, lanes, shape.latent, "cuda")
         for reader in readers:
             reader.launch, reader.space = RowLaunch(parts, lanes, warps, step, stages, turned), space
         try:

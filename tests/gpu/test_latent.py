@@ -1,4 +1,4 @@
-"""Latent rows on a CUDA device: `python -m pytest tests/gpu`. The checks are those of the interpreted tests."""
+"""Latent rows and the host tier on a CUDA device: `python -m pytest tests/gpu`. Checks are the interpreted tests'."""
 
 from __future__ import annotations
 
@@ -22,3 +22,9 @@ def test_ties_go_to_the_first_row() -> None:
     from tests.gpu.latent import check_ties
 
     check_ties("cuda")
+
+
+def test_pages_in_host_memory_are_found_and_fetched() -> None:
+    from tests.gpu.hosted import check_tier
+
+    check_tier("cuda", 60)

@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m engine.lab.tables.kernels_cuda", description=__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--contexts", type=int, nargs="+", default=[2048, 16384, 65536])
-    parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=forms.names())
+    parser.add_argument("--forms", nargs="*", default=list(FORMS), choices=forms.names())
     parser.add_argument("--latent", nargs="*", default=list(latent_cuda.NAMES), choices=list(SHAPES))
     parser.add_argument("--rounds", type=int, default=7, help="as for a CPU; here every time is of seven replays")
     asked = parser.parse_args(argv)

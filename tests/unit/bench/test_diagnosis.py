@@ -228,3 +228,14 @@ def test_a_gain_is_measured_until_it_is_known_or_long_enough(even: bool) -> None
     longer = _matrix_run.until_sure(lab, segment, "generation_tokens_per_s")
     seconds = longer.end_s - longer.start_s
     assert (seconds < 10) if even else (seconds >= _matrix_run.LONGEST_S)
+
+
+def test_a_scaled_case_has_larger_documents_and_pool_and_is_else_the_same() -> None:
+    case = _matrix_plan.cases(("faults",), ("tier_too_small",), ("clear",))[0]
+    large = _matrix_plan.scaled(case, 4, "cuda")
+    pool, documents = int(case.options[case.options.index("--pool-mib") + 1]), "load.document_tokens"
+    assert large.options[large.options.index("--pool-mib") + 1] == str(4 * pool)
+    assert large.options[-2:] == ("--device", "cuda")
+    assert int(large.faulty[documents]) == 4 * int(case.faulty[documents])
+    assert {**large.faulty, documents: ""}.keys() == {**case.faulty, documents: ""}.keys()
+    assert _matrix_plan.scaled(case, 1, "cpu").faulty == case.faulty

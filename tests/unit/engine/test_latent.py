@@ -1,4 +1,4 @@
-"""Latent rows: shapes by arithmetic, and their readers interpreted against float64."""
+"""Latent rows: shapes by arithmetic, their readers and the host tier interpreted against float64 and an LRU."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from tests.unit.engine.test_triton_cuda import interpreted
 
 READERS = """
 from engine.latent.shape import LatentShape
+from tests.gpu.hosted import check_tier
 from tests.gpu.latent import check_reader, check_ties
 torch.manual_seed(0)
 kinds = (
-    (LatentShape(16, 64, 16), [300, 1, 65]),
-    (LatentShape(8, 64, 16, top_k=40, index_heads=8, index_dim=32), [700, 1, 33, 40, 41]),
-    (LatentShape(20, 64, 0, top_k=16, index_heads=4, index_dim=32, ratio=4, window=32), [900, 3, 70]),
-    (LatentShape(20, 64, 0, ratio=16, window=32), [900, 3, 700]),
+    (LatentShape(16, 32, 16, page_tokens=32), [150, 1]),
+    (LatentShape(4, 32, 16, page_tokens=32, top_k=40, index_heads=4, index_dim=16), [300, 41, 3]),
+    (LatentShape(20, 32, 0, page_tokens=32, top_k=16, index_heads=4, index_dim=16, ratio=4, window=32), [700, 70]),
+    (LatentShape(4, 32, 0, page_tokens=32, ratio=16, window=32), [900, 3]),
 )
 for shape, lens in kinds:
-    check_reader(shape, lens, torch.float32, "cpu", 1e-5)
+    check_reader(shape, lens, torch.float32, "cpu", 1e-5, processors=2, tile=128)
 check_ties("cpu")
+check_tier("cpu")
 print("agrees")
 """
 
