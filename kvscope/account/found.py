@@ -20,6 +20,7 @@ from kvscope.devices import Device
 from kvscope.errors import UsageError
 from kvscope.plan import Geometry, geometry
 from kvscope.plan.forms import KvForms
+from kvscope.sources import amd
 from kvscope.sources.flags import flags_of, local_pid
 from kvscope.sources.scrape import is_url
 from kvscope.sources.source import Description
@@ -121,7 +122,7 @@ def _device(name: str | None, about: Description, store: Store, pid: int | None)
     for card in filter(None, named):
         with contextlib.suppress(UsageError):
             return _at_its_clock(devices.find(card), store)
-    return _nvml() if pid is not None else (None, "")
+    return (_amd() if amd.available() else _nvml()) if pid is not None else (None, "")
 
 
 def _at_its_clock(device: Device, store: Store) -> tuple[Device, str]:
@@ -142,6 +143,18 @@ def _highest(store: Store, metric: str) -> float | None:
 
 def _says(device: Device) -> str:
     return f"{device.name} {device.bandwidth / 1e12:.2f} TB/s by data sheet"
+
+
+def _amd() -> tuple[Device | None, str]:
+    """Return the first GPU of this machine by the name that amdsmi has for it. Untested on hardware."""
+    with contextlib.suppress(Exception):
+        lib = amd.load_library()
+        lib.amdsmi_init()
+        with contextlib.ExitStack() as stack:
+            stack.callback(lib.amdsmi_shut_down)
+            card = devices.find(lib.amdsmi_get_gpu_asic_info(lib.amdsmi_get_processor_handles()[0])["market_name"])
+            return card, _says(card)
+    return None, ""
 
 
 def _nvml() -> tuple[Device | None, str]:

@@ -39,11 +39,11 @@ def open_target(
 
 def _machine(pid: int) -> list[Source]:
     """Readings of the processor and the accelerators this process runs on."""
-    from kvscope.sources import npu
+    from kvscope.sources import amd, npu
     from kvscope.sources.host import HostSource
     from kvscope.sources.nvml import NvmlSource
 
-    beside: list[Source] = [HostSource(pid), NvmlSource()]
+    beside: list[Source] = [HostSource(pid), amd.AmdSource() if amd.available() else NvmlSource()]
     return [*beside, npu.NpuSource()] if npu.available() else beside
 
 

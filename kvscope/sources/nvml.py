@@ -49,6 +49,20 @@ def load_library() -> Any:
         return importlib.import_module("pynvml")
 
 
+class Since:
+    """How fast counters grew since they were last told; None at first, and after one was set back."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, float]] = {}
+
+    def __call__(self, key: str, at: float, total: float) -> float | None:
+        """``total`` of the counter ``key`` when ``at`` (a time, or ticks) was reached."""
+        before, self._before[key] = self._before.get(key), (at, total)
+        if before is None or at <= before[0] or total < before[1]:
+            return None
+        return (total - before[1]) / (at - before[0])
+
+
 class NvmlSource:
     """Use, memory, power, clocks and faults of every GPU. Without NVML it gives one notice and no samples."""
 
@@ -57,7 +71,7 @@ class NvmlSource:
         self._notices: list[str] = []
         self._nvml: Any = None
         self._handles: list[Any] = []
-        self._moved: dict[tuple[str, str], tuple[float, float]] = {}
+        self._since = Since()
         try:
             nvml = load()
             nvml.nvmlInit()
@@ -115,8 +129,7 @@ class NvmlSource:
                 moved[metric] = moved.get(metric, 0.0) + value.value.ullVal * scale
         found = []
         for metric, total in moved.items():
-            before = self._moved.get((metric, gpu))
-            if before is not None and t > before[0] and total >= before[1]:
-                found.append(Sample(metric, (total - before[1]) / (t - before[0]), t, (("gpu", gpu),)))
-            self._moved[metric, gpu] = (t, total)
+            rate = self._since(f"{gpu} {metric}", t, total)
+            if rate is not None:
+                found.append(Sample(metric, rate, t, (("gpu", gpu),)))
         return found

@@ -12,6 +12,7 @@ import pytest
 
 from kvscope.sources import discover as module
 from kvscope.sources._merged import MergedSource
+from kvscope.sources.amd import AmdSource, available
 from kvscope.sources.discover import discover
 from kvscope.sources.fetch import FetchError
 from kvscope.sources.flags import flags_of, local_pid, parse_flags
@@ -155,6 +156,118 @@ def test_without_nvml_there_is_one_notice_and_no_sample() -> None:
     assert "kvscope[gpu]" in first.notices[0]
     assert source.poll().notices == ()
     source.close()
+
+
+class FakeAmd:
+    """Two GPUs with the answers of amdsmi 7.0.2; the second is an older card, which knows no residencies."""
+
+    class AmdSmiException(Exception):
+        """As the library's."""
+
+    AmdSmiClkType = {"GFX": "gfx", "MEM": "mem"}  # noqa: RUF012
+    AmdSmiTemperatureType = SimpleNamespace(HOTSPOT="hotspot")
+    AmdSmiTemperatureMetric = SimpleNamespace(CURRENT="current")
+
+    def __init__(self) -> None:
+        self.counted: dict[str, Any] = {"accumulation_counter": 1000, "ppt_residency_acc": 100}
+        self.down = False
+
+    def amdsmi_init(self) -> None: ...
+
+    def amdsmi_shut_down(self) -> None:
+        self.down = True
+
+    def amdsmi_get_processor_handles(self) -> list[int]:
+        return [0, 1]
+
+    def amdsmi_get_gpu_activity(self, handle: int) -> dict[str, Any]:
+        return {"gfx_activity": 80, "umc_activity": "N/A"}
+
+    def amdsmi_get_gpu_vram_usage(self, handle: int) -> dict[str, int]:
+        return {"vram_total": 196592, "vram_used": 1024}
+
+    def amdsmi_get_power_info(self, handle: int) -> dict[str, Any]:
+        told: Any = 350 if handle else "N/A"
+        return {"current_socket_power": 700 if not handle else "N/A", "average_socket_power": told}
+
+    def amdsmi_get_power_cap_info(self, handle: int) -> dict[str, int]:
+        return {"power_cap": 750_000_000}
+
+    def amdsmi_get_energy_count(self, handle: int) -> dict[str, float]:
+        return {"energy_accumulator": 2_000_000, "counter_resolution": 15.3}
+
+    def amdsmi_get_clock_info(self, handle: int, kind: str) -> dict[str, Any]:
+        return {"clk": 1900 if kind == "gfx" else 1300, "max_clk": "N/A"}
+
+    def amdsmi_get_temp_metric(self, handle: int, sensor: str, metric: str) -> int:
+        return 71
+
+    def amdsmi_get_gpu_total_ecc_count(self, handle: int) -> dict[str, int]:
+        raise self.AmdSmiException("not supported")
+
+    def amdsmi_get_gpu_metrics_info(self, handle: int) -> dict[str, Any]:
+        if handle:
+            return {"accumulation_counter": "N/A", "ppt_residency_acc": 5, "xgmi_read_data_acc": [2**64 - 1] * 8}
+        return self.counted
+
+
+def test_amd_gpus_are_read_in_our_units_and_what_a_card_does_not_tell_is_left_out() -> None:
+    smi, now = FakeAmd(), [10.0]
+    source = AmdSource(wall=lambda: now[0], load=lambda: smi)
+    first = source.poll()
+    found = {(sample.metric, dict(sample.labels)["gpu"]): sample.value for sample in first.samples}
+    assert found["gpu.util", "0"] == pytest.approx(0.8)
+    assert found["gpu.mem_used", "0"] == 1 << 30
+    assert (found["gpu.power", "0"], found["gpu.power", "1"]) == (700, 350)
+    assert found["gpu.power_cap", "0"] == 750
+    assert found["gpu.energy", "1"] == pytest.approx(30.6)
+    assert (found["gpu.clock", "0"], found["gpu.mem_clock", "0"], found["gpu.temperature", "1"]) == (1900, 1300, 71)
+    assert not {metric for metric, _ in found} & {"gpu.mem_bw_util", "gpu.clock_max", "gpu.errors", "gpu.throttled"}
+    assert all(metric_of(metric) for metric, _ in found)
+    assert "never tried on hardware" in first.notices[0]
+    source.close()
+    assert smi.down
+
+
+def test_why_an_amd_gpu_was_held_down_is_the_share_of_the_firmwares_ticks_since_the_poll_before() -> None:
+    smi, now = FakeAmd(), [10.0]
+    source = AmdSource(wall=lambda: now[0], load=lambda: smi)
+    smi.counted |= {"prochot_residency_acc": 0, "hbm_thm_residency_acc": 7, "xgmi_read_data_acc": [1000, "N/A"]}
+    source.poll()
+    now[0] = 12.0
+    smi.counted = {
+        "accumulation_counter": 3000,
+        "ppt_residency_acc": 1600,
+        "prochot_residency_acc": 0,
+        "hbm_thm_residency_acc": 207,
+        "xgmi_read_data_acc": [3000, "N/A"],
+    }
+    told = [one for one in source.poll().samples if one.metric in ("gpu.throttled", "gpu.link")]
+    assert [(one.metric, one.value, one.labels) for one in told] == [
+        ("gpu.throttled", 0.75, (("gpu", "0"), ("reason", "power"))),
+        ("gpu.throttled", 0.1, (("gpu", "0"), ("reason", "thermal"))),
+        ("gpu.link", 1000 * 1024, (("gpu", "0"),)),
+    ]
+    smi.counted["accumulation_counter"] = 5
+    assert "gpu.throttled" not in {one.metric for one in source.poll().samples}
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("amdsmi"), KeyError("libamd_smi.so"), OSError("no driver")])
+def test_without_amdsmi_or_its_library_there_is_one_notice_and_no_sample(error: Exception) -> None:
+    def load() -> Any:
+        raise error
+
+    source = AmdSource(load=load)
+    first = source.poll()
+    assert first.samples == []
+    assert "no GPU readings: amdsmi" in first.notices[0]
+    assert source.poll().notices == ()
+    source.close()
+
+
+def test_amds_driver_tells_whether_there_is_such_a_gpu(tmp_path: Path) -> None:
+    assert not available(tmp_path)
+    assert available(written(tmp_path, {"dev/kfd": ""}))
 
 
 class ListSource:
