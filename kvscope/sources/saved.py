@@ -115,8 +115,10 @@ class PagesSource:
             notices.append(
                 f"the pages say no time: taken as {SPACING_S:g} s apart; counts and shares are right all the same"
             )
+        if len(self._texts) == 2:
+            notices.append(TWO)
         if len(self._texts) > 1 or self._log.reader.engine.ROLE == "machine":
-            return Poll(poll.samples, poll.marks, tuple(notices), ended=True)
+            return Poll(between_two(poll.samples), poll.marks, tuple(notices), ended=True)
         return self._since_start(poll.samples, notices)
 
     def close(self) -> None:
@@ -142,6 +144,21 @@ class PagesSource:
         found = [*began, *just, *(one._replace(t=now) for one in samples)]
         mark = Mark(SINCE_START, started, dict(self._log.reader.tags))
         return Poll(found, (mark,), tuple(notices), ended=True)
+
+
+TWO = "two pages: what was counted between them is told; states of two moments are not judged"
+
+
+def between_two(samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples so that what grew between two pages is known whole; unchanged where there are more pages.
+
+    Two readings tell exactly what was counted between them, and nothing of how it came: the last is said twice.
+    """
+    times = sorted({one.t for one in samples})
+    if len(times) != 2:
+        return list(samples)
+    just = [one._replace(t=times[1] - 1e-3) for one in samples if one.t == times[1] and _counts(one.metric)]
+    return sorted([*samples, *just], key=lambda one: one.t)
 
 
 def _counts(metric: str) -> bool:

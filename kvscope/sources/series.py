@@ -16,6 +16,7 @@ from kvscope.sources._pacer import Pacer
 from kvscope.sources._pagelog import PageLog
 from kvscope.sources._reader import reader_for
 from kvscope.sources.clock import Straightener
+from kvscope.sources.saved import TWO, between_two
 from kvscope.sources.source import Description, Poll
 from probes import border
 
@@ -50,6 +51,7 @@ class SeriesSource:
         self._log = PageLog(reader_for(waiting[-1].text, str(path)), Straightener())
         self._pacer = Pacer(((scrape.t, scrape) for scrape in _chained(waiting, scrapes)), speed, clock)
         self._told_damage = False
+        self._pages = 0
 
     def describe(self) -> Description:
         tags = dict(self._log.reader.tags)
@@ -60,10 +62,13 @@ class SeriesSource:
     def poll(self) -> Poll:
         for scrape in self._pacer.due():
             if scrape.text:
+                self._pages += 1
                 self._log.page(scrape.text, scrape.t)
             else:
                 self._log.failure(scrape.t, scrape.error)
         poll = self._log.take(ended=self._pacer.ended)
+        if self._pacer.ended and self._pages == 2:
+            poll = Poll(between_two(poll.samples), poll.marks, (*poll.notices, TWO), poll.ended)
         if self._pacer.ended and self._lines.damage and not self._told_damage:
             self._told_damage = True
             return Poll(poll.samples, poll.marks, (*poll.notices, self._lines.damage), poll.ended)
