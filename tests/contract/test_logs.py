@@ -146,6 +146,18 @@ def test_a_log_of_nothing_but_its_start_says_what_it_told(tmp_path):
     assert "kv.capacity_tokens 252 k tok" in notice
 
 
+def test_settings_of_a_large_log_are_looked_for_behind_every_start(tmp_path):
+    from kvscope.sources.logs.reader import needles
+    from kvscope.sources.logs.scan import Scanner
+
+    vllm = load("vllm")
+    scanner = Scanner(needles(vllm.RULES), most=100, starts=vllm.STARTS)
+    setting, work = b"GPU KV cache size: 100 tokens\n", b"Avg generation throughput: 1 tokens/s\n"
+    found = [len(list(scanner.feed(setting + work))) for _ in range(20)]
+    assert found == [2] * 8 + [1] * 12
+    assert len(list(scanner.feed(b"Initializing LLM engine (v0.9) with config:\n" + setting))) == 2
+
+
 def test_a_store_of_one_tier_is_the_hosts(tmp_path):
     path = tmp_path / "master.log"
     path.write_text(

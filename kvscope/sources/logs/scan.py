@@ -19,6 +19,8 @@ LARGE = 8 << 20
 MOST_OF_A_KIND = 20_000
 """Lines of one kind read of a large log: twice what a store keeps of one series."""
 _FEWEST = 32
+_START_BLOCKS = 8
+"""So many blocks hold an engine's start: half of the texts that are looked for stand nowhere else."""
 _UNPACKED = 16
 """A gzipped log is taken to be this many times as large as its file."""
 _GZIP = b"\x1f\x8b"
@@ -72,11 +74,17 @@ def budget(path: Path | None) -> int:
 class Scanner:
     """Takes bytes as they come and gives the lines that hold a needle, in their order.
 
-    ``most``: lines of one repeated kind taken of a block, the others are stood for; 0: all are taken.
+    ``most``: lines of one repeated kind taken of a block, the others are stood for; 0: all are taken. ``starts``: text
+    that an engine writes when it starts; in a large log, what is said only then is looked for in the blocks behind it.
     """
 
-    def __init__(self, needles: Mapping[bytes, Sequence[Rule]], *, most: int = 0) -> None:
+    def __init__(self, needles: Mapping[bytes, Sequence[Rule]], *, most: int = 0, starts: Sequence[bytes] = ()) -> None:
         self._needles = needles
+        self._later = {
+            text: rules for text, rules in needles.items() if any(rule.repeats or rule.says for rule in rules)
+        }
+        self._starts = starts if most else ()
+        self._starting = _START_BLOCKS
         self._rest = b""
         self.thinned = False
         self._most = most
@@ -97,7 +105,10 @@ class Scanner:
 
     def _hits(self, block: bytes, end: int) -> Iterator[Hit]:
         found: dict[int, tuple[list[Rule], float]] = {}
-        for needle, rules in self._needles.items():
+        if not self._starts or any(block.find(text, 0, end) >= 0 for text in self._starts):
+            self._starting = _START_BLOCKS
+        self._starting -= 1
+        for needle, rules in (self._needles if self._starting >= 0 else self._later).items():
             self._find(block, end, needle, rules, found)
         for start in sorted(found):
             stop = block.find(b"\n", start, end)

@@ -122,7 +122,9 @@ class LogSource:
         rules = [rule for engine in known for rule in engine.RULES]
         self._changed_s = wall() if path is None else path.stat().st_mtime
         self._peeler = Peeler(datetime.datetime.fromtimestamp(self._changed_s, datetime.UTC))
-        self._scanner = Scanner(needles(rules), most=budget(path))
+        starts = [getattr(engine, "STARTS", ()) for engine in known]
+        told = [text for texts in starts for text in texts] if all(starts) else []
+        self._scanner = Scanner(needles(rules), most=budget(path), starts=told)
         self._clock = self._timing(start)
         self.reader = LogReader(known, self._several(start), self._clock != "order")
         self._waiting = start

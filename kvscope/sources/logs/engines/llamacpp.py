@@ -10,6 +10,8 @@ from kvscope.sources.logs.rule import Give, Memory, Rule, number, once, setting,
 ENGINE = "llama.cpp"
 READ_IN = "llama.cpp b11434 (tools/server/server-context.cpp, src/llama-kv-cache.cpp, src/llama-context.cpp) and older"
 BESIDE = ("ollama",)
+STARTS = (b"loading model '", b"llama_context: n_")
+"""What it writes when it starts, every time."""
 LACKS = "how many requests wait: only its page does (--metrics)"
 
 _MIB = float(1 << 20)

