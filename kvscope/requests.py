@@ -20,6 +20,8 @@ METRICS = (
     "latency.tpot",
     "latency.e2e",
     "latency.decode_time",
+    "latency.inference_time",
+    "request.tokens_computed",
     "request.kv_bytes",
     "request.preemptions",
     "request.prefix_hits",
@@ -28,6 +30,11 @@ METRICS = (
 AT_ONCE = 0.01
 """Two requests less than so many seconds beside each other did not meet."""
 _NAMED = 3
+_STALLS = {
+    "tier.stall_time": "KV was fetched from a slower tier",
+    "alloc.stall_time": "device memory was freed and got again",
+}
+"""Counters of time that steps stood still, and for what."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,18 @@ class Request:
 
     def get(self, metric: str) -> float | None:
         return self.row.get(metric)
+
+    @property
+    def whole(self) -> float | None:
+        """From its arrival to its last token, in seconds; from its first step where nobody tells when it arrived."""
+        whole = self.get("latency.e2e")
+        return whole if whole is not None else self.get("latency.inference_time")
+
+    @property
+    def prompt(self) -> float | None:
+        """Prompt tokens; those computed where nobody tells how many came from the cache."""
+        told = self.get("request.tokens_in")
+        return told if told is not None else self.get("request.tokens_computed")
 
     @cached_property
     def parts(self) -> tuple[tuple[str, float], ...]:
@@ -65,11 +84,13 @@ class Request:
 
         Counted back from its first token, where that is told: what a front end takes lies before the queue.
         """
-        whole = self.get("latency.e2e")
-        told = dict(self.parts)
-        if whole is None or "queue" not in told or "prefill" not in told:
+        whole, told = self.whole, dict(self.parts)
+        if whole is None or "prefill" not in told:
             return {}
         arrived = self.t - whole
+        if "queue" not in told:
+            first = min(arrived + told["prefill"], self.t)
+            return {"prefill": (arrived, first), "decode": (first, self.t)} if self.get("latency.e2e") is None else {}
         ttft = self.get("latency.ttft")
         first = min(arrived + (ttft if ttft is not None else told["queue"] + told["prefill"]), self.t)
         started = max(first - told["prefill"], arrived)
@@ -113,8 +134,10 @@ def explain(request: Request, among: Iterable[Request], store: Store) -> Explain
 
 def _size(request: Request) -> str:
     told, out = request.get("request.tokens_in"), request.get("request.tokens_out")
-    hits = request.get("request.prefix_hits")
-    line = f"{told or 0:.0f} prompt tokens in, {out or 0:.0f} out"
+    hits, computed = request.get("request.prefix_hits"), request.get("request.tokens_computed")
+    if told is None and computed is not None:
+        return f"{computed:.0f} prompt tokens computed, {out or 0:.0f} out"
+    line = f"{'unknown' if told is None else f'{told:.0f}'} prompt tokens in, {out or 0:.0f} out"
     if hits is not None:
         line += f"; {hits:.0f} of the prompt ({hits / told if told else 0:.0%}) came from the prefix cache"
     return line
@@ -136,7 +159,7 @@ def _waited(request: Request, others: Sequence[Request], store: Store) -> list[s
     met.sort(key=lambda one: (-one[0], one[2].t))
     busy = sum(prefill for _, prefill, _ in met)
     named = "; ".join(
-        f"{one.get('request.tokens_in') or 0:.0f} → {one.get('request.tokens_out') or 0:.0f} tokens for "
+        f"{one.prompt or 0:.0f} → {one.get('request.tokens_out') or 0:.0f} tokens for "
         f"{amount(overlap, 's')} of it" + (f" ({amount(prefill, 's')} its prompt)" if prefill >= AT_ONCE else "")
         for overlap, prefill, one in met[:_NAMED]
     )
@@ -169,20 +192,20 @@ def _because(span: tuple[float, float], store: Store) -> str:
 
 
 def _shared(request: Request, others: Sequence[Request]) -> list[str]:
-    """Whose prompts were computed between its tokens: each such step holds every running request up."""
-    span = request.spans.get("decode")
-    if span is None:
-        return []
-    prompts = [(_overlap(span, one.spans["prefill"]), one) for one in others]
-    met = [(overlap, one) for overlap, one in prompts if overlap >= AT_ONCE]
-    if not met:
-        return []
-    tokens = sum(one.get("request.tokens_in") or 0.0 for _, one in met)
-    held = sum(overlap for overlap, _ in met)
-    return [
-        f"while it decoded, {len(met)} prompts of others ({tokens:.0f} tokens) were computed beside it, "
-        f"for {amount(held, 's')} added up"
-    ]
+    """Whose prompts were computed beside its own and between its tokens: such steps hold every running request up."""
+    lines = []
+    for part, says in (("prefill", "its prompt was computed"), ("decode", "it decoded")):
+        span = request.spans.get(part)
+        prompts = [(_overlap(span, one.spans["prefill"]), one) for one in others] if span else []
+        met = [(overlap, one) for overlap, one in prompts if overlap >= AT_ONCE]
+        if met:
+            tokens = sum(one.prompt or 0.0 for _, one in met)
+            held = sum(overlap for overlap, _ in met)
+            lines.append(
+                f"while {says}, {len(met)} prompts of others ({tokens:.0f} tokens) were computed beside it, "
+                f"for {amount(held, 's')} added up"
+            )
+    return lines
 
 
 def _lost(request: Request, store: Store) -> list[str]:
@@ -190,7 +213,10 @@ def _lost(request: Request, store: Store) -> list[str]:
     lines = []
     if (times := request.get("request.preemptions") or 0.0) > 0:
         lines.append(f"it was preempted {times:.0f} times and its KV computed again")
-    whole = (request.spans["queue"][0], request.t) if request.spans else None
+    whole = (min(start for start, _ in request.spans.values()), request.t) if request.spans else None
+    for metric, says in _STALLS.items():
+        if whole and (stood := _grown(store, metric, whole)) >= AT_ONCE:
+            lines.append(f"steps stood still for {amount(stood, 's')} of its time: {says}")
     span = request.spans.get("prefill")
     if span and (blocks := _grown(store, "cache.evictions", span)) > 0:
         lines.append(

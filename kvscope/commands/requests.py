@@ -1,7 +1,7 @@
 """Explain single requests: where the time of the slowest went, whom it waited for, what was lost meanwhile.
 
 Targets that tell single requests: the built-in engine, vLLM with `kvscope`'s probe, spans saved by an OpenTelemetry
-collector (JSON), SGLang's --export-metrics-to-file, a recording of any of these.
+collector (JSON), SGLang's --export-metrics-to-file, llama.cpp's log, a recording of any of these.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_timing(parser)
 
 
-_BY = {"total": "latency.e2e", "queue": "sched.queue_time", "ttft": "latency.ttft", "tpot": "latency.tpot"}
+_BY = {"total": "", "queue": "sched.queue_time", "ttft": "latency.ttft", "tpot": "latency.tpot"}
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,8 +50,9 @@ def run(options: argparse.Namespace) -> int:
     with closing(open_target(options.target, machine=True)) as source:
         fill(store, collect(source, settings))
     everything = list(finished(store).values())
-    measured = [one for one in everything if one.get(_BY[options.by]) is not None]
-    measured.sort(key=lambda one: (-(one.get(_BY[options.by]) or 0.0), one.t))
+    figures = [one.whole if options.by == "total" else one.get(_BY[options.by]) for one in everything]
+    ranked = [(-figure, one.t, one) for figure, one in zip(figures, everything, strict=True) if figure is not None]
+    measured = [one for *_, one in sorted(ranked, key=lambda place: place[:2])]
     if not measured:
         what = f"no request with {options.by}" if everything else "no finished request"
         raise NotEnoughData(f"{options.target}: {what}; a page tells no single request (see kvscope requests --help)")
@@ -79,8 +80,9 @@ def run(options: argparse.Namespace) -> int:
     print(f"{len(everything)} finished requests in {options.target}; slowest by {options.by}:")
     print("       ended       in     out     queue      TTFT      TPOT     total")
     for place, one in enumerate(measured[: options.list], 1):
-        sizes = [f"{one.get(name) or 0:7.0f}" for name in ("request.tokens_in", "request.tokens_out")]
-        print(f"{place:4d}   {clock(one.t)} {' '.join(sizes)} {' '.join(_cell(one.get(name)) for name in _TIMES)}")
+        sizes = ["      –" if n is None else f"{n:7.0f}" for n in (one.prompt, one.get("request.tokens_out"))]
+        times = [*(one.get(name) for name in _TIMES), one.whole]
+        print(f"{place:4d}   {clock(one.t)} {' '.join(sizes)} {' '.join(map(_cell, times))}")
     whole = sum(value for _, value in told.parts)
     shares = [f"{name} {amount(value, 's')} ({value / whole:.0%})" for name, value in told.parts if whole]
     print(f"\nnumber {options.nth}: {', '.join(shares) or 'where its time went is not known'}")
@@ -90,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_OK if told.parts else EXIT_NO_DATA
 
 
-_TIMES = ("sched.queue_time", "latency.ttft", "latency.tpot", "latency.e2e")
+_TIMES = ("sched.queue_time", "latency.ttft", "latency.tpot")
 
 
 def _cell(value: float | None) -> str:

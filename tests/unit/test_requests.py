@@ -132,3 +132,29 @@ def test_a_file_without_one_request_is_refused_by_what_was_expected(tmp_path: Pa
     path.write_text('{"resourceSpans": []}\n')
     with pytest.raises(SourceError, match=r"expected gen_ai\.latency"):
         RequestsSource(path).poll()
+
+
+LOG = Path(__file__).parents[2] / "samples/logs/llamacpp-b11434.log"
+
+
+def test_llamacpps_log_tells_both_parts_of_a_request_and_says_that_its_queue_is_not_known() -> None:
+    store, found = read(LOG)
+    slowest = max(found.values(), key=lambda one: one.whole or 0.0)
+    assert slowest.whole == pytest.approx(18.16782)
+    assert dict(slowest.parts) == pytest.approx({"prefill": 12.24472, "decode": 5.92310})
+    assert (slowest.prompt, slowest.get("request.tokens_out")) == (1208, 200)
+    told = explain(slowest, found.values(), store)
+    assert told.lines[0] == "1208 prompt tokens computed, 200 out"
+    assert told.lines[1].startswith("while its prompt was computed, 3 prompts of others (3624 tokens)")
+    assert {line.partition(":")[0] for line in told.missing} == {"queue", "prefix", "evictions"}
+
+
+def test_what_steps_stood_still_for_while_it_ran_is_said() -> None:
+    store = Store()
+    row = {"latency.e2e": 4.0, "sched.queue_time": 0.0, "latency.ttft": 1.0, "request.tokens_out": 5.0}
+    store.add([Sample("tier.stall_time", value, T0 + at, ()) for at, value in ((0.0, 1.0), (5.0, 2.5))])
+    store.add([Sample(metric, value, T0 + 5.0, ()) for metric, value in row.items()])
+    (only,) = finished(store).values()
+    said = explain(only, [only], store).lines
+    assert "steps stood still for 1.50 s of its time: KV was fetched from a slower tier" in said
+    assert said[0] == "unknown prompt tokens in, 5 out"

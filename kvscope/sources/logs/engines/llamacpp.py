@@ -54,7 +54,6 @@ def _asked(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
         _note(memory, "asked", matched["task"], tokens)
         yield Give("grow", "tokens.prompt", tokens)
         yield Give("grow", "prefix.queries", tokens)
-        yield Give("each", "request.tokens_in", tokens)
     context = number(matched["ctx"])
     if context:
         yield Give("setting", "config.max_context", context)
@@ -66,10 +65,11 @@ def _prompt_done(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
         return
     yield Give("grow", "tokens.prefilled", tokens)
     yield Give("grow", "time.prefill_requests", took / 1e3)
-    yield Give("each", "latency.prefill_time", took / 1e3)
-    yield Give("each", "request.tokens_computed", tokens)
     asked = memory.get("asked", {}).pop(matched["task"], None)
+    row = memory["row"] = {"latency.prefill_time": took / 1e3, "request.tokens_computed": tokens}
     if asked is not None:
+        row["request.tokens_in"] = asked
+        row["request.prefix_hits"] = max(0.0, asked - tokens)
         yield Give("grow", "prefix.hits", max(0.0, asked - tokens))
     elif matched["slot"] is not None:
         yield from _reused(matched["slot"], tokens, memory)
@@ -108,10 +108,10 @@ def _eval_done(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
     before = memory.get("progress", {}).pop(matched["task"], 0.0)
     yield Give("grow", "tokens.generated", max(0.0, tokens - before))
     yield Give("grow", "time.decode_requests", took / 1e3)
-    yield Give("each", "latency.decode_time", took / 1e3)
-    yield Give("each", "request.tokens_out", tokens)
+    row = memory.setdefault("row", {})
+    row |= {"latency.decode_time": took / 1e3, "request.tokens_out": tokens}
     if tokens > 1:
-        yield Give("each", "latency.tpot", took / 1e3 / tokens)
+        row["latency.tpot"] = took / 1e3 / tokens
 
 
 def _progress(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
@@ -122,10 +122,13 @@ def _progress(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
 
 
 def _total(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
-    took = number(matched["ms"])
+    """Give all of a request at once: its lines stand together, and values of one request share a time."""
+    took, row = number(matched["ms"]), memory.pop("row", {})
     yield Give("grow", "requests.finished", 1.0)
     if took is not None:
-        yield Give("each", "latency.inference_time", took / 1e3)
+        row["latency.inference_time"] = took / 1e3
+    for metric, value in row.items():
+        yield Give("each", metric, value)
 
 
 def _checked(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
