@@ -91,6 +91,8 @@ class KVCache:
             self.page_sizes[[code, code + HOST]] = sizes[code], form.overhead_bytes(geometry)
         self.blocks = Blocks(max_blocks)
         self.ref_counts = self.blocks.refs
+        self.tables: dict[str, torch.Tensor] = {}
+        """What policies keep of each page, [layers, max_blocks, kv_heads] each: counted, and theirs to fill."""
         self.pool = pool(self)
         self.representatives = self.pool.representatives
 
@@ -337,9 +339,10 @@ class KVCache:
         return int(np.bincount(held.numpy(), minlength=2 * HOST) @ self.page_sizes[:, 0])
 
     def _beside_bytes(self) -> int:
-        """Representatives and live table rows, all layers."""
+        """Representatives and live rows of all tables, all layers."""
         pages = self.geometry.pages_per_block
         table = OFFSET_BYTES + FORM_BYTES + self.pool.PLACE_BYTES
+        table += sum([one.element_size() for one in self.tables.values()])
         tables = self.blocks.live * (pages * table + BLOCK_BYTES)
         return tables + self.representatives.count * pages * self.pool.representative_bytes
 

@@ -55,6 +55,7 @@ class HostTier:
         shape = cache.page_form.shape
         self.last, self.left = torch.zeros(shape, dtype=torch.int64), torch.full(shape, -AGAIN_STEPS - 1)
         self.foreseen = torch.zeros(shape, dtype=torch.bool)
+        cache.tables |= {"chosen": self.last, "offloaded": self.left, "foreseen": self.foreseen}
         self.clock = 0
         self.link_mb_s = 0.0
         self._pool = ThreadPoolExecutor(1, "host-link")

@@ -35,6 +35,18 @@ FIRST_TURN = 2
 class Engine:
     """A model, its KV and its requests. ``probe`` is None when nothing observes; nothing is measured for it then."""
 
+    knobs: Knobs
+    cache: KVCache
+    residency: Residency
+    scheduler: Scheduler
+    promoter: Promoter
+    tokens_generated: int
+    tokens_right: int
+    tokens_checked: int
+    later_right: int
+    later_checked: int
+    cancelled: int
+
     def __init__(
         self,
         config: ModelConfig,

@@ -5,7 +5,7 @@ Nothing here knows a right answer, so it works for any model and any question. C
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -21,17 +21,29 @@ NARROW = 1.0
 """A token that wins by less is one that small errors can turn."""
 GIVEN_UP = 4096
 """Calls without a word of the followed request, after which it is taken to be gone."""
-COLUMNS = (
-    *("quality.margin_tokens", "quality.margin_sum", "quality.narrow_tokens", "quality.shadow_requests"),
-    *("quality.shadow_tokens", "quality.shadow_agreed", "quality.shadow_kl_sum", "quality.shadow_margin_sum"),
-    *("quality.shadow_full_margin_sum", "quality.shadow_time"),
-)
+COUNTED: Mapping[str, Callable[[Quality], float]] = {
+    "quality.margin_tokens": lambda quality: quality.margin_tokens,
+    "quality.margin_sum": lambda quality: quality.margin_sum,
+    "quality.narrow_tokens": lambda quality: quality.narrow_tokens,
+    "quality.shadow_requests": lambda quality: quality.shadowed.requests,
+    "quality.shadow_tokens": lambda quality: quality.shadowed.tokens,
+    "quality.shadow_agreed": lambda quality: quality.shadowed.agreed,
+    "quality.shadow_kl_sum": lambda quality: quality.shadowed.kl,
+    "quality.shadow_margin_sum": lambda quality: quality.shadowed.margin,
+    "quality.shadow_full_margin_sum": lambda quality: quality.shadowed.full_margin,
+    "quality.shadow_time": lambda quality: quality.shadowed.seconds,
+}
 
 
 class Quality:
     """The engine's `judge` while probes are on. Knobs: ``margin_every`` calls between two looks at the margins;
     ``shadow_every`` requests of which one is followed and run again against the full cache, a chunk a step.
     """
+
+    margin_tokens: int
+    narrow_tokens: int
+    margin_sum: float
+    shadowed: Shadowed
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -58,10 +70,8 @@ class Quality:
 
     def put(self, recorder: Recorder) -> None:
         """Write all counters."""
-        done = self.shadowed
-        values = (self.margin_tokens, self.margin_sum, self.narrow_tokens, done.requests, done.tokens, done.agreed)
-        for name, value in zip(COLUMNS, (*values, done.kl, done.margin, done.full_margin, done.seconds), strict=True):
-            recorder.set(name, value)
+        for name, of in COUNTED.items():
+            recorder.set(name, of(self))
 
     def _follow(self, requests: Sequence[Request], logits: Tensor, every: int) -> None:
         if self._shadow is not None:

@@ -43,6 +43,7 @@ class Residency:
         self.cache = cache
         self.importance = torch.zeros(cache.page_form.shape, dtype=torch.float32)
         self.placed = torch.zeros(cache.page_form.shape[1], dtype=torch.bool)
+        cache.tables["importance"] = self.importance
         if self.tier is not None:
             self.tier.close()
         self.tier = HostTier(cache, self.placed, self.host_counts) if cache.host is not None else None

@@ -65,6 +65,11 @@ class Scheduler:
         self.holdings.cache, self.holdings.residency = cache, residency
 
     @property
+    def swapped(self) -> int:
+        """Requests that wait with their blocks in host memory: only a swap leaves them any."""
+        return sum([bool(request.block_table) for request in self.waiting]) if self.counts.swaps else 0
+
+    @property
     def prefix(self) -> PrefixCache:
         return self.holdings.prefix
 

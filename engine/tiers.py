@@ -38,6 +38,7 @@ class Promoter:
         self.touches = torch.zeros(shape, dtype=torch.int32)
         self.last = torch.zeros(shape, dtype=torch.int64)
         self.left = torch.full(shape, -AGAIN_STEPS - 1)
+        residency.cache.tables |= {"touches": self.touches, "touched": self.last, "demoted": self.left}
 
     def after_step(self, choices: list[Tensor], knobs: Knobs) -> None:
         """``choices``: block ids int64 [B, kv_heads, S] (-1 none) per layer. Promotes after ``promote_after`` steps."""
@@ -47,7 +48,7 @@ class Promoter:
         for layer, ids in enumerate(choices):
             chosen = ids >= 0
             touched[layer][ids[chosen], heads.expand_as(ids)[chosen]] = True
-        self.touches = torch.where(touched, self.touches + 1, 0)
+        self.touches[:] = torch.where(touched, self.touches + 1, 0)
         self.last[touched] = self.clock
         form = self.residency.cache.page_form
         placed = self.residency.placed[None, :, None]

@@ -143,8 +143,8 @@ def _increases(state: State, dt: float, noise: _Noise) -> dict[str, float]:
         "sparse.entries_read": noise(state.hit) * read,
         "tier.hot_accesses": state.hot * read / 64,
         "tier.cold_accesses": noise(1 - state.hot) * read / 64,
-        "tier.promotions": switches / 2,
-        "tier.demotions": switches / 2,
+        "precision.promotions": switches / 2,
+        "precision.demotions": switches / 2,
     }
     grown |= {metric: noise(state.shares.get(part, 0.0)) * decode for part, metric in PARTS.items()}
     for layer, hit in enumerate(state.layer_hits or (state.hit,) * LAYERS):

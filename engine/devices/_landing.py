@@ -92,11 +92,10 @@ class Landing:
     def _time(self, flight: Flight) -> None:
         """What a queue did is between the flight's marks; where there is none, it is the timeline without the host."""
         landed, parts = self.landed, {} if flight.timeline is None else flight.timeline.seconds()
-        if flight.chosen is None:
+        spent = self._clock.seconds(flight.start, flight.end)
+        if flight.chosen is None and parts:
             parts.pop("host", None)
             spent = sum(parts.values())
-        else:
-            spent = self._clock.seconds(flight.start, flight.end)
         if parts:
             total = sum(parts.values())
             self.shares = {phase: seconds / total for phase, seconds in parts.items()} if total > 0 else {}

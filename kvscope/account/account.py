@@ -17,7 +17,7 @@ from kvscope.signals.samples import WATCH_LONGER, Cell, Samples
 from kvscope.store import Segment, Store
 from probes.catalog import REPLICA
 
-Known = Literal["counted", "inferred", "physics"]
+Known = Literal["counted", "sampled", "inferred", "physics"]
 Shares = dict[str, float]
 LEVELS = ("admission", "requests", "engine", "token")
 HALF = 0.5
@@ -49,7 +49,9 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Shares of 1 by level, None where it cannot be told; ``known`` says how each is: counted, inferred, physics."""
+    """Shares of 1 by level, None where it cannot be told; ``known`` says how each is: counted, sampled (timed in
+    some steps, the others taken alike), inferred, physics.
+    """
 
     segment: str
     limit: Limit
@@ -133,7 +135,7 @@ def _weight(one: Account, level: str) -> float:
 
 def _weakest(known: list[str]) -> str:
     """Return how a level of several engines is known: counted only where all counted."""
-    return next((how for how in ("inferred", "physics", "counted") if how in known), "")
+    return next((how for how in ("inferred", "physics", "sampled", "counted") if how in known), "")
 
 
 def _one(window: Samples, facts: Facts) -> Account:

@@ -28,6 +28,7 @@ from kvscope.signals.limits import busy_shares
 from kvscope.signals.reading import Missing
 from kvscope.signals.samples import Samples
 from kvscope.signals.steps import running_of
+from kvscope.signals.token_time import MEASURED
 from kvscope.store import Segment, Store
 
 Verdict = Literal["as_physics", "no_matter", "hidden", "form_costs", "cannot_tell"]
@@ -127,7 +128,7 @@ def change(store: Store, before: Segment, after: Segment, facts: Facts = NO_FACT
 
 def _parts(before: TokenLevel, after: TokenLevel) -> dict[str, tuple[float, float]]:
     """Return seconds of a token by part, before and after, where both sides count them."""
-    if before.known != "counted" or after.known != "counted" or before.shares is None or after.shares is None:
+    if before.known not in MEASURED or after.known not in MEASURED or before.shares is None or after.shares is None:
         return {}
     return {
         part: (share * before.token_s, after.shares[part] * after.token_s)
@@ -262,7 +263,7 @@ def _rivals(before: _Side, after: _Side) -> tuple[tuple[str, ...], tuple[str, ..
         used = f", {100 * max(usage[0], usage[1] or 0.0):.0f} % of it used" if usage[0] is not None else ""
         excluded.append(f"not capacity: nobody waits for the pool{used}")
     busy = _mean(after.cut.gauge("gpu.util"))
-    if after.token.known == "counted":
+    if after.token.known in MEASURED:
         excluded.append(f"the host: counted, {100 * shares[1].get('host', 0.0):.0f} % of a token")
     elif busy is None:
         open_.append("the host: nobody tells how busy the device is")

@@ -35,7 +35,12 @@ _ANSWERS = {
     "unknown": "not to be told",
 }
 _NEXT = {"pool": "the KV pool", "cap": "the cap again", "demand": "clients", "prefill": "prefill"}
-_KNOWN = {"counted": "counted", "inferred": "inferred", "physics": "least times"}
+_KNOWN = {
+    "counted": "counted",
+    "sampled": "timed in some steps, the others taken alike",
+    "inferred": "inferred",
+    "physics": "least times",
+}
 
 
 @dataclass(frozen=True, slots=True)

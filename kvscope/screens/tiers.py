@@ -7,11 +7,13 @@ from kvscope.screens import Chart, Screen
 SCREEN = Screen(
     title="Tiers",
     order=80,
-    needs=("tier.hot_accesses", "tier.bytes_in", "tier.queries", "tier.promotions"),
+    needs=("tier.hot_accesses", "tier.bytes_in", "tier.queries", "precision.promotions"),
     help="Hot and cold: reads, moves between them, bytes, and what decode waits for.",
     facts=(
         "hot_access_share",
         "tier_switches_per_token",
+        "precision_bytes_per_s",
+        "precision_busy_share",
         "tier_bytes_per_s",
         "tier_bytes_per_token",
         "transfer_share",

@@ -16,7 +16,7 @@ from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import procedure
 from kvscope.signals.samples import Samples
 from kvscope.signals.steps import ALONE, prompt_tokens, steps_of
-from kvscope.signals.token_time import TokenTime, token_time
+from kvscope.signals.token_time import MEASURED, TokenTime, token_time
 
 MATTERS = 0.1
 """A part of a token below this is not what limits it: noise of gaps between tokens is some hundredths."""
@@ -67,9 +67,9 @@ def token_level(cut: Intervals, facts: Physics | None) -> TokenLevel:
     counted_s = _engine_read_s(cut, facts)
     if counted_s is not None:
         floor = _as_counted(floor, counted_s)
-    if timed.known == "counted" or floor is None:
+    if timed.known in MEASURED or floor is None:
         shares = timed.shares()
-        missing = () if timed.known == "counted" else lacking
+        missing = () if timed.known in MEASURED else lacking
         return TokenLevel(shares, timed.known, _largest(shares), timed.token_s, timed.step_s, floor, load, missing)
     weighed = counted_s is not None or (facts is not None and not facts.lacks_weights)
     seconds, span_s = _against_bound(timed, floor, _device_idle(cut), weighed)
@@ -215,7 +215,7 @@ def kv_share(level: TokenLevel) -> float | None:
     """
     if level.shares is None:
         return None
-    if level.known == "counted":
+    if level.known in MEASURED:
         return level.shares["kv"]
     floor = level.floor
     if floor is None or not floor.weights_s or not level.token_s:
@@ -241,7 +241,7 @@ def _read(read: Callable[[TokenLevel], float | None], unit: str) -> Callable[[Sa
         if value is None:
             return level.missing[0] if level.missing else _NO_LOAD
         return Reading(
-            value, 0.0, unit, "measured: counted" if level.known == "counted" else "inferred: bound of a step"
+            value, 0.0, unit, f"measured: {level.known}" if level.known in MEASURED else "inferred: bound of a step"
         )
 
     return formula

@@ -28,15 +28,27 @@ declare(
     "Block reads of decode served at full precision / all block reads, of those told by layer.",
     label="hot reads",
 )
-declare("promotions_per_s", rate("tier.promotions"), DOWN, "Blocks made hot per second.", label="promotions")
-declare("demotions_per_s", rate("tier.demotions"), DOWN, "Blocks made cold per second.", label="demotions")
+declare("promotions_per_s", rate("precision.promotions"), DOWN, "Blocks made hot per second.", label="promotions")
+declare("demotions_per_s", rate("precision.demotions"), DOWN, "Blocks made cold per second.", label="demotions")
 declare("hot_entries", gauge("kv.hot_entries"), NEITHER, "Entries held at full precision, all layers.")
 declare("cold_entries", gauge("kv.cold_entries"), NEITHER, "Entries held in the cold form, all layers.")
 declare(
     "tier_switches_per_token",
-    ratio(("tier.promotions", "tier.demotions"), "tokens.generated", "1/token", _NO_TOKEN),
+    ratio(("precision.promotions", "precision.demotions"), "tokens.generated", "1/token", _NO_TOKEN),
     DOWN,
     "Blocks promoted or demoted per output token.",
+)
+declare(
+    "precision_bytes_per_s",
+    rate("precision.bytes_in", "precision.bytes_out"),
+    DOWN,
+    "Bytes written per second in making blocks hot or cold.",
+)
+declare(
+    "precision_busy_share",
+    rate("precision.promote_time", "precision.demote_time"),
+    DOWN,
+    "Time of making blocks hot or cold per second.",
 )
 declare("tier_bytes_per_s", rate(*_BYTES), DOWN, "Bytes moved between tiers per second, both ways.")
 declare(
@@ -53,13 +65,13 @@ declare(
 )
 declare(
     "repromoted_share",
-    share("tier.repromotions", "tier.promotions", "no block was made hot in this segment"),
+    share("precision.repromotions", "precision.promotions", "no block was made hot in this segment"),
     DOWN,
     "Blocks made hot again within 16 steps of having been made cold / all blocks made hot.",
 )
 declare(
     "promotions_per_step",
-    ratio("tier.promotions", "batch.decode_steps", "1/step"),
+    ratio("precision.promotions", "batch.decode_steps", "1/step"),
     DOWN,
     "Blocks made hot per decode step.",
 )

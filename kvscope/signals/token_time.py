@@ -21,11 +21,16 @@ _COUNTED = {
     "stalls": ("tier.stall_time",),
 }
 """Part → the counters that make it up."""
+MEASURED = ("counted", "sampled")
+MOSTLY = 0.9
+"""Above this share of decode time that was timed by part, the parts are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTime:
-    """``seconds`` by part, of one token; ``known``: ``counted`` (inside the step) or ``inferred`` (between steps)."""
+    """``seconds`` by part, of one token; ``known``: ``counted`` (inside the step), ``sampled`` (inside some
+    steps, the others taken alike) or ``inferred`` (between steps).
+    """
 
     seconds: dict[str, float]
     known: str
@@ -76,7 +81,9 @@ def _counted(cut: Intervals) -> TokenTime | None:
     seconds["unknown"] = max(0.0, decode / steps - named)
     seconds["prefill_between"] = _prefill_beside_decode(cut) / steps
     made = cut.total("tokens.generated")
-    return TokenTime(seconds, "counted", decode / steps, made / steps if made else None)
+    timed = cut.total("time.decode_timed")
+    known = "counted" if timed is None or timed > MOSTLY * decode else "sampled"
+    return TokenTime(seconds, known, decode / steps, made / steps if made else None)
 
 
 def _prefill_beside_decode(cut: Intervals) -> float:

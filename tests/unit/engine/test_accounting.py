@@ -26,7 +26,7 @@ def nbytes(cache: KVCache) -> int:
     for code in cache.forms:
         offsets = cache.page_offset[cache.page_form == code]
         total += cache.arena.read(code, offsets).nbytes if len(offsets) else 0
-    tables = (cache.page_offset[:, live], cache.page_form[:, live])
+    tables = (cache.page_offset[:, live], cache.page_form[:, live], *(one[:, live] for one in cache.tables.values()))
     total += sum(table.nbytes for table in tables)
     total += sum(row[live].nbytes for row in (cache.blocks.refs, cache.blocks.filled, cache.representatives.known))
     known = cache.representatives.known.nonzero()[:, 0]

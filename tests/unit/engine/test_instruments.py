@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from engine.exposition import latency_histograms, render
 from engine.instruments import REQUEST_COLUMNS, Instruments, columns
 from engine.llm import Engine
@@ -69,6 +71,31 @@ def test_a_finished_request_leaves_its_latencies() -> None:
     assert (named["request.tokens_in"], named["request.tokens_out"]) == (40, 5)
 
 
+@pytest.mark.parametrize("form", ["cold_int8", "merged", "lowrank"])
+def test_the_bytes_of_a_request_are_those_of_the_forms_its_blocks_have(form: str) -> None:
+    made, sink, _ = observed(policy="combined", cold_form=form, hot_share="0.1", prefix_cache="off")
+    request = made.submit(prompt(200), 8)
+    held = 0
+    while made.has_work:
+        held = made.cache.arena.live_bytes or held
+        made.step()
+    (row,) = sink.requests
+    told = dict(zip(REQUEST_COLUMNS, row, strict=True))["request.kv_bytes"]
+    whole = -(-(200 + 8) // 16) * made.cache.geometry.pages_per_block * made.cache.geometry.hot_page_bytes
+    assert request.finished
+    assert told == pytest.approx(held, rel=0.08)
+    assert told < 0.75 * whole
+
+
+def test_a_step_that_was_not_timed_by_part_adds_nothing_to_what_was() -> None:
+    made, sink, _ = observed()
+    made.runner.timed_every = 4
+    made.submit(prompt(40), 20)
+    run(made)
+    last = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    assert 0 < last["time.decode_timed"] < 0.6 * last["time.decode"]
+
+
 def test_the_page_is_read_by_the_official_parser() -> None:
     from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -90,11 +117,16 @@ def test_without_a_probe_nothing_is_measured_for_it() -> None:
     assert made.probe is None
 
 
-def test_moves_to_the_host_and_back_are_in_the_row_under_the_names_of_any_tier() -> None:
+def test_moves_over_the_host_link_and_changes_of_precision_have_names_of_their_own() -> None:
     made, sink, _ = observed(policy="combined", host_mib="1", host_share="0.9", hot_share="0.1", host_link_mb_s="1000")
     made.submit(prompt(200), 40)
     run(made)
     last = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    counts = made.residency.host_counts
+    assert last["precision.bytes_out"] == made.residency.bytes_out > 0
+    assert last["tier.bytes_out"] == counts.bytes_out > 0
+    assert last["tier.bytes_in"] == counts.bytes_in > 0
+    assert last["precision.bytes_in"] == made.residency.bytes_in
     assert last["tier.blocks_out"] > 0
     assert last["tier.blocks_in"] > 0
     assert last["tier.load_time"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.llm import Engine
-from engine.quality import COLUMNS, Quality
+from engine.quality import COUNTED, Quality
 from tests.unit.engine import tiny
 
 PROMPT = tuple(3 + index * 7 % 90 for index in range(150))
@@ -64,5 +64,5 @@ def test_every_counter_is_written() -> None:
     _, quality = watched()
     written = Written()
     quality.put(written)  # type: ignore[arg-type]
-    assert tuple(written) == COLUMNS
+    assert tuple(written) == tuple(COUNTED)
     assert written["quality.shadow_tokens"] == quality.shadowed.tokens
