@@ -1,8 +1,8 @@
 """Add one of each kind of variant in a scratch copy, run its proof there, and remove it: ``python -m tests.to_add``.
 
 The kinds are those of the table in ``docs/architecture.md``. Where a kind's rules change often, its example is a copy
-of one that is there under another name: what is proved is which files it takes. Policies and forms are only found and
-asked: their tests would compile every kernel of the copy anew.
+of one that is there under another name: what is proved is which files it takes. Policies, forms and backends serve a
+request: their own tests would compile every kernel of the copy anew.
 """
 
 from __future__ import annotations
@@ -120,6 +120,51 @@ def render(diagnosis: Diagnosis) -> str:
     return f"{len(diagnosis.findings)} findings"
 '''
 
+BACKEND = '''"""This machine posing as a device with plain operators."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.devices._base import Device
+from engine.devices._plain import Plain
+
+
+def open_device(text: str, dtype: str) -> Device:
+    return Device(text, torch.device("cpu"), torch.float32, Plain())
+'''
+SERVED = """
+import random
+from engine import devices
+from engine.knobs import Knobs
+from engine.lab.recall import task
+from engine.llm import Engine
+from engine.weights import open_model
+
+model = open_model("shipped", "cpu")
+document = task.make_document(random.Random(3), 300)
+prompt = task.prompt(document, next(iter(document.successor)))
+told = {"policy": "combined", "hot_share": "0.3", "min_read_tokens": "64", "sink_tokens": "32", "window_tokens": "32"}
+knobs = Knobs().with_text({**told, **KNOBS})
+said = []
+for device in DEVICES:
+    made = Engine(model.config, model.model, knobs, pool_bytes=64 << 20, max_context=1024, device=devices.get(device))
+    request = made.submit(prompt, 6)
+    while made.has_work:
+        made.step()
+    made.cache.check()
+    assert len(request.generated) == 6
+    said.append(request.generated)
+assert all(one == said[0] for one in said), said
+print("served", NAME)
+"""
+"""An engine answers with an example in use, on every backend named alike; the plain kernels: nothing is compiled."""
+
+
+def served(devices: tuple[str, ...], **knobs: str) -> tuple[str, str]:
+    """The words that have python do so."""
+    return "-c", f"KNOBS, DEVICES, NAME = {knobs!r}, {devices!r}, {NAME!r}\n{SERVED}"
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -205,12 +250,17 @@ def kinds() -> dict[str, Kind]:
             {}, {screen: lambda text: text.replace("    charts=(\n", chart)}, run=("-c", shown), word="Example"
         ),
         "policy": Kind(
-            {f"engine/policies/{NAME}.py": copied("engine/policies/full.py")},
-            run=("-c", f"from engine import policies\nprint(type(policies.get({NAME!r})).__module__)"),
+            {f"engine/policies/{NAME}.py": copied("engine/policies/combined.py")},
+            run=served(("cpu",), policy=NAME),
+            word="served",
         ),
         "form": Kind(
             {f"engine/forms/{NAME}/__init__.py": copied("engine/forms/cold_fp8/__init__.py")},
-            run=("-c", f"from engine import forms\nprint(forms.get({NAME!r}).NAME)"),
+            run=served(("cpu", NAME), cold_form=NAME),
+            word="served",
+        ),
+        "backend": Kind(
+            {f"engine/devices/{NAME}.py": BACKEND}, run=served(("cpu", NAME), cold_form="cold_int8"), word="served"
         ),
         "route": Kind(
             {f"engine/serving/routes/{NAME}.py": copied("engine/serving/routes/health.py", ("/health", f"/{NAME}"))},
