@@ -158,10 +158,13 @@ def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
     waiting, deferred = waiting_of(cut), cut.gauge("sched.deferred")
     weights, busy = cut.weights(), busy_shares(cut, running)
     shared = _shared_pool(cut, running)
+    cap = _cap(cut, None, held=False)
+    # All slots taken and no word of a queue: others may wait. A front end counts those too: there more run than may.
+    untold = cap is not None and cut.gauge("sched.waiting") is None and max(running) <= cap
     seconds = dict.fromkeys(PARTS, 0.0)
     for chunk in _chunks(cut):
-        blocked = open_s = idle = put_off = starved = 0.0
         held, told_full = [], _grew(cut, "events.kv_full", chunk) > 0
+        blocked = open_s = idle = put_off = starved = 0.0
         for k in chunk:
             if waiting[k] < WAITS and running[k] > 0 and (told_full or (shared and shared[k] >= SHARED_FULL)):
                 starved += weights[k]
@@ -179,7 +182,8 @@ def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
         seconds["rejected"] += turned_away * (blocked + open_s + put_off + starved)
         seconds["pool"] += (1 - turned_away) * starved
         seconds["deferred"] += (1 - turned_away) * put_off
-        seconds["demand"] += (1 - turned_away) * open_s
+        unknown = untold and max(running[k] for k in chunk) == cap
+        seconds["unknown" if unknown else "demand"] += (1 - turned_away) * open_s
         seconds["idle"] += idle
     return seconds
 

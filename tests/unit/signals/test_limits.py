@@ -173,6 +173,16 @@ def test_a_front_end_alone_counts_those_beyond_the_cap_as_waiting() -> None:
     assert account(store, store.segments[-1]).limit.name == "cap"
 
 
+@pytest.mark.parametrize(("running", "part"), [(2.0, "unknown"), (1.0, "demand")])
+def test_with_every_slot_taken_and_no_word_of_a_queue_the_limit_is_not_told(running: float, part: str) -> None:
+    store = Store()
+    for t in range(30):
+        store.add([Sample("sched.running", running, float(t)), Sample("sched.max_running", 2.0, float(t))])
+    found = signals.compute(f"limit_{part}_share", store, store.segments[-1])
+    assert isinstance(found, Reading)
+    assert found.value == pytest.approx(1.0)
+
+
 def test_what_the_next_segment_begins_with_is_no_setting_of_the_one_before() -> None:
     store = Store()
     for start, capacity in ((1000.0, 4096.0), (1020.0, 8192.0)):
