@@ -157,8 +157,7 @@ def _prefilling_steps(cut: Intervals, steps: Sequence[float]) -> Sequence[float]
 def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
     waiting, deferred = waiting_of(cut), cut.gauge("sched.deferred")
     weights, busy = cut.weights(), busy_shares(cut, running)
-    shared = _shared_pool(cut, running)
-    cap = _cap(cut, None, held=False)
+    shared, cap = _shared_pool(cut, running), _cap(cut, None, held=False)
     # All slots taken and no word of a queue: others may wait. A front end counts those too: there more run than may.
     untold = cap is not None and cut.gauge("sched.waiting") is None and max(running) <= cap
     seconds = dict.fromkeys(PARTS, 0.0)
