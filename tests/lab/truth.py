@@ -18,7 +18,7 @@ FLOOR = 0.10
 """The least floor: what a mean over twenty seconds of some tens of requests scatters by."""
 _FIGURES = {
     "cap": ("tokens_per_s", "e2e_s", "ttft_s"),
-    "pool": ("tokens_per_s", "e2e_s", "ttft_s", "answered"),
+    "pool": ("tokens_per_s", "e2e_s", "ttft_s", "gap_s", "answered"),
     "budget": ("tokens_per_s", "e2e_s", "ttft_s"),
     "reuse": ("tokens_per_s", "e2e_s", "ttft_s"),
     "kv_type": ("tokens_per_s", "e2e_s"),
