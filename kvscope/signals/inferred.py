@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from kvscope import signals
 from kvscope.signals.algebra import Rate, amount, first_of, ratio, share
@@ -309,11 +310,30 @@ def steps_have_room(samples: Samples) -> Reading | Missing:
     "waits_for_clients_share",
     unit="ratio",
     reads=("sched.running", "sched.waiting", "batch.steps", "tokens.generated"),
-    help="Share of the watched time in which no request was there: by steps between samples, or by samples.",
+    help="Share of the time between first and last request in which none was there: by steps, or by samples.",
 )
 def waits_for_clients_share(samples: Samples) -> Reading | Missing:
     by_steps = signals.compute("limit_idle_share", samples.store, samples.segment)
     by_samples = signals.compute("busy_sample_share", samples.store, samples.segment)
     if isinstance(by_steps, Missing) or isinstance(by_samples, Missing):
         return by_steps if isinstance(by_steps, Missing) else by_samples
-    return _inferred(max(by_steps.value, 1 - by_samples.value), "ratio", "what neither samples nor steps show as busy")
+    failed, outside = samples.increase_of("events.kv_full"), _outside(samples)
+    if not isinstance(failed, Missing) and failed > 0:
+        return _inferred(by_steps.value, "ratio", "by steps: requests failed for want of room, and none was left")
+    empty = max(by_steps.value, 1 - by_samples.value)
+    empty = max(0.0, empty - outside) / (1 - outside) if outside < 1 else empty
+    return _inferred(empty, "ratio", "what neither samples nor steps show as busy")
+
+
+def _outside(samples: Samples) -> float:
+    """Return the share of the watched time before the first request and behind the last, beyond the longest pause."""
+    cut = intervals_of(samples)
+    running = None if isinstance(cut, Missing) else cut.gauge("sched.running")
+    if isinstance(cut, Missing) or running is None:
+        return 0.0
+    at = [time for time, n in zip(cut.times, running, strict=True) if n > 0]
+    if len(at) < 2 or cut.watched_s <= 0:
+        return 0.0
+    pause = max(after - before for before, after in pairwise(at))
+    ends = (at[0] - cut.times[0], cut.times[-1] - at[-1])
+    return sum(max(0.0, end - pause) for end in ends) / cut.watched_s

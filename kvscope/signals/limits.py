@@ -165,7 +165,8 @@ def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
         held, told_full = [], _grew(cut, "events.kv_full", chunk) > 0
         blocked = open_s = idle = put_off = starved = 0.0
         for k in chunk:
-            if waiting[k] < WAITS and running[k] > 0 and (told_full or (shared and shared[k] >= SHARED_FULL)):
+            # Requests that failed for want of room leave an engine empty that nobody left alone.
+            if waiting[k] < WAITS and (told_full or (running[k] > 0 and shared and shared[k] >= SHARED_FULL)):
                 starved += weights[k]
             elif waiting[k] < WAITS:
                 open_s += weights[k] * busy[k]

@@ -21,6 +21,9 @@ ENOUGH = 0.15
 """Share of the gaps that pure stretches must hold to be believed; else the pure step is fitted."""
 ENOUGH_GAPS = 50
 """Fewer gaps do not show where they lie together."""
+RIDGE_TOKENS = 512
+"""Prompt tokens that take as long to compute as a step's fixed part (reading the weights) at most: the peak arithmetic
+of a device over its bandwidth, in tokens; the highest of the devices known here is below it."""
 SLOW = 2.0
 """Gaps so many times a pure step's, just before a prompt is counted, are its chunks': far above noise of a step."""
 _NEEDS = ("latency.itl", "tokens.generated", "batch.steps", "batch.tokens_per_step", "tokens.prefilled")
@@ -103,7 +106,7 @@ def step_times(cut: Intervals) -> StepTimes | None:
         stalls = max(0.0, sum(row[0] * (row[1] - step_s) for row in pure) / gaps)
         batch = _batch(cut, [row[4] for row in pure])
         return StepTimes(mean, max(0.0, mean - between - stalls), between, stalls, batch, False, gaps)
-    step_s = min(mean, _fitted(cut, rows), _least_loaded(cut, rows), _lower_mode(cut))
+    step_s = min(mean, _fitted(cut, rows), _least_loaded(cut, rows), _lower_mode(cut), mean * _fixed_most(cut, rows))
     return StepTimes(mean, step_s, mean - step_s, 0.0, _batch(cut, [row[4] for row in rows]), True, gaps)
 
 
@@ -210,6 +213,13 @@ def buckets_of(window: Samples, metric: str) -> list[tuple[float, float]]:
         found.append((low, max(0.0, grown[bound] - below)))
         low, below = bound, max(below, grown[bound])
     return found
+
+
+def _fixed_most(cut: Intervals, rows: Sequence[_Row]) -> float:
+    """Return the most that a step can be beside its prompt tokens, where every step is full of them; else 1."""
+    load = _loads(cut)
+    least = min(load[row[4]] for row in rows)
+    return RIDGE_TOKENS / (RIDGE_TOKENS + least) if least >= RIDGE_TOKENS else 1.0
 
 
 def _lower_mode(cut: Intervals) -> float:

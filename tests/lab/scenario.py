@@ -215,8 +215,10 @@ def _lifts(engine: str, settings: Settings, load: Load) -> dict[str, tuple[Setti
         found["think"] = (settings, replace(load, think_s=0.0))
     if load.long_clients:
         found["long"] = (settings, replace(load, long_prompt=load.prompt[1]))
-    if load.prompt[0] >= 150:
+    if sum(load.prompt) >= 150:
         found["prompt"] = (settings, replace(load, prompt=(16, 16), shared=sum(load.prompt) // 2 - 16, conversations=0))
+    elif load.conversations and load.shared >= 150:
+        found["prompt"] = (settings, replace(load, conversations=0))
     return found
 
 

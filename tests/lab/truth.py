@@ -41,7 +41,8 @@ SLUGS: dict[str, tuple[str, ...]] = {
 }
 """Lift → slugs that name it; a pool that loses prefixes has a name of its own."""
 IDLE = 2.0
-"""An open load that could double before its requests always overlap is held back by its clients: no lift is needed."""
+"""An open load that could double before its requests always overlap is held back by its clients: no lift is needed.
+Below it, from ``WORTH`` on, it is so in the same way and less: it may be named or not."""
 UP = ("tokens_per_s", "answered")
 
 
@@ -100,9 +101,14 @@ def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
             if gain > best:
                 best, floor = gain, max(FLOOR, floors.get(figure, 0.0), own)
         gains[name], past[name] = best, floor
-    if about["load"]["rate_per_s"] and (room := _room(case / "base")) >= IDLE:
+    if about["load"]["rate_per_s"] and (room := _room(case / "base")) >= 1 + WORTH:
         gains["demand"], past["demand"] = room, FLOOR
-    true = tuple(name for name, gain in gains.items() if gain >= 1 + max(past[name], WORTH))
+    true = tuple(
+        name for name, gain in gains.items() if gain >= (IDLE if name == "demand" else 1 + max(past[name], WORTH))
+    )
+    if "pool/prefix" in true:
+        # Prompts that a larger pool would have kept need no other cure.
+        true = tuple(name for name in true if name != "prompt")
     small = tuple(name for name, gain in gains.items() if gain >= 1 + past[name] and name not in true)
     return Truth(gains, true, small, max(past.values(), default=FLOOR))
 
