@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from kvscope.playbook import load_all
 from kvscope.session import Session
@@ -39,6 +40,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, drawing in asyncio.run(_drawn()).items():
         files.append(File.generated(config, f"images/site/{name}.svg", content=drawing))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links from within docs/ to the pages above, as they are called here; a folder is named and not linked."""
+    for made, source in PAGES.items():
+        markdown = markdown.replace(f"](../{source})", f"]({made})")
+    return re.sub(r"\[([^\]]+)\]\((images/[^).]*)\)", r"\1 (`docs/\2`)", markdown)
 
 
 def _links(text: str) -> str:

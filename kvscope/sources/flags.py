@@ -20,9 +20,10 @@ _ANCESTORS = 3
 def local_pid(url: str) -> int | None:
     """Return the process that listens behind an address of this machine, or None when that cannot be seen."""
     parts = urlsplit(url)
-    if not is_loopback(parts.hostname or ""):
-        return None
-    return _ports.pid_of(parts.port or 80) or None
+    # A list of addresses begins like one, and has no port.
+    with contextlib.suppress(ValueError):
+        return (_ports.pid_of(parts.port or 80) or None) if is_loopback(parts.hostname or "") else None
+    return None
 
 
 class _Ports:

@@ -327,6 +327,7 @@ def test_only_an_address_of_this_machine_has_a_process_here() -> None:
         port = listener.getsockname()[1]
         assert local_pid(f"http://127.0.0.1:{port}/metrics") == os.getpid()
         assert local_pid(f"http://10.0.0.1:{port}/metrics") is None
+        assert local_pid(f"http://127.0.0.1:{port},http://127.0.0.1:{port}") is None
     assert flags_of(os.getpid(), ("no-such-flag",)) == {}
     assert flags_of(99999999, ("max-num-seqs",)) == {}
 
