@@ -37,6 +37,8 @@ class LatentShape:
             value = getattr(self, name)
             if value < 16 or value & (value - 1):
                 raise ValueError(f"latent shape: {name} is {value}, expected a power of two of at least 16")
+        if self.top_k and self.index_dim < 32:
+            raise ValueError(f"latent shape: index_dim is {self.index_dim}, expected at least 32: what a product takes")
         if self.heads < 1 or self.ratio < 1 or min(self.window, self.top_k, self.rope) < 0:
             raise ValueError("latent shape: expected heads and ratio of at least 1, nothing below 0")
         if self.top_k and self.index_heads < 1:

@@ -128,10 +128,10 @@ def check_chosen(reader: TritonLatentReader, batch: LatentBatch, chosen: Sequenc
 
 def check_ties(device: str) -> None:
     """Where all keys are alike the first rows are chosen."""
-    shape = LatentShape(4, 32, 16, top_k=40, index_heads=4, index_dim=16)
+    shape = LatentShape(4, 32, 16, top_k=40, index_heads=4, index_dim=32)
     pool, batch = case(shape, [300, 200], torch.float32, device)
     pool.keys.zero_()
     reader = TritonLatentReader(pool, batch, 2)
-    queries, scale = eight_bit(torch.randn(2, 4, 16, device=device))
+    queries, scale = eight_bit(torch.randn(2, 4, 32, device=device))
     reader.select(queries, scale)
     assert torch.equal(reader.listed[:, :40].long(), batch.row_numbers()[0][:, :40]), "ties do not go to the first row"

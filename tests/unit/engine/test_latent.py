@@ -16,8 +16,8 @@ from tests.gpu.latent import check_reader, check_ties
 torch.manual_seed(0)
 kinds = (
     (LatentShape(16, 32, 16, page_tokens=32), [150, 1]),
-    (LatentShape(4, 32, 16, page_tokens=32, top_k=40, index_heads=4, index_dim=16), [300, 41, 3]),
-    (LatentShape(20, 32, 0, page_tokens=32, top_k=16, index_heads=4, index_dim=16, ratio=4, window=32), [700, 70]),
+    (LatentShape(4, 32, 16, page_tokens=32, top_k=40, index_heads=4, index_dim=32), [300, 41, 3]),
+    (LatentShape(20, 32, 0, page_tokens=32, top_k=16, index_heads=4, index_dim=32, ratio=4, window=32), [700, 70]),
     (LatentShape(4, 32, 0, page_tokens=32, ratio=16, window=32), [900, 3]),
 )
 for shape, lens in kinds:
