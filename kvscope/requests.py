@@ -201,10 +201,9 @@ def _shared(request: Request, others: Sequence[Request]) -> list[str]:
         if met:
             tokens = sum(one.prompt or 0.0 for _, one in met)
             held = sum(overlap for overlap, _ in met)
-            lines.append(
-                f"while {says}, {len(met)} prompts of others ({tokens:.0f} tokens) were computed beside it, "
-                f"for {amount(held, 's')} added up"
-            )
+            whose = f"{len(met)} prompts of others" if len(met) > 1 else "the prompt of another"
+            computed = f"({tokens:.0f} tokens) {'were' if len(met) > 1 else 'was'} computed beside it"
+            lines.append(f"while {says}, {whose} {computed}, for {amount(held, 's')} added up")
     return lines
 
 

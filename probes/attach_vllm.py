@@ -71,7 +71,10 @@ class Watch:
         if _recording:
             raise RuntimeError("another engine of this process is recorded already")
         scheduler, geometry = config.scheduler_config, Geometry(config)
-        details = bool(getattr(config.observability_config, "enable_logging_iteration_details", False))
+        told = config.observability_config
+        details = bool(getattr(told, "enable_logging_iteration_details", False))
+        on = getattr(told, "kv_cache_metrics", False)
+        watched = float(getattr(told, "kv_cache_metrics_sample", 1.0)) if on else 0.0
         tokens = getattr(scheduler, "max_num_scheduled_tokens", None) or scheduler.max_num_batched_tokens
         limits = Limits(int(scheduler.max_num_seqs), int(tokens))
         header = {
@@ -83,8 +86,8 @@ class Watch:
             "kv_groups": geometry.groups,
             "limits": {"requests": limits.requests, "tokens": limits.tokens},
         }
-        self._sink = make_sink(header, columns(geometry.layers, details))
-        self._rows = VllmRows(self._sink, limits, geometry, engines, details)
+        self._sink = make_sink(header, columns(geometry.layers, details, watched > 0))
+        self._rows = VllmRows(self._sink, limits, geometry, engines, details, watched)
         _recording.append(self)
         atexit.register(self.close)
 

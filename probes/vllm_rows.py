@@ -12,11 +12,14 @@ from probes.vllm_geometry import Geometry, Shape
 
 COUNTERS = (
     *("batch.steps", "tokens.generated", "tokens.prompt", "tokens.prefilled", "prefix.queries", "prefix.hits"),
-    *("requests.finished", "sched.preemptions", "sched.kv_bound_steps", "sched.cap_bound_steps", "cache.evictions"),
+    *("requests.finished", "sched.preemptions", "sched.kv_bound_steps", "sched.cap_bound_steps"),
     "sched.deferred_steps",
 )
 DETAILS = ("time.step", "time.prefill", "time.decode", "batch.decode_steps", "sched.budget_bound_steps")
 """Counters that need ``--enable-logging-iteration-details``; without it there is no column for them."""
+
+EVICTIONS = ("cache.evictions",)
+"""Needs ``--kv-cache-metrics``, which watches a sample of the blocks: an estimate, each of them stands for others."""
 
 GAUGES = (
     *("sched.running", "sched.waiting", "sched.deferred", "sched.max_running", "kv.usage_ratio", "kv.used_blocks"),
@@ -45,23 +48,35 @@ class Limits:
     tokens: int
 
 
-def columns(layers: int, details: bool) -> list[str]:
-    """Columns of a step row; ``details``: vLLM tells what each step computed and how long it took."""
-    return step_columns((*COUNTERS, *(DETAILS if details else ()), *GAUGES), LAYER_METRICS, layers)
+def columns(layers: int, details: bool, evictions: bool = False) -> list[str]:
+    """Columns of a step row; ``details``: vLLM tells what each step computed; ``evictions``: it watches blocks."""
+    counters = (*COUNTERS, *(DETAILS if details else ()), *(EVICTIONS if evictions else ()))
+    return step_columns((*counters, *GAUGES), LAYER_METRICS, layers)
 
 
 class VllmRows:
-    """Writes a step row for every step of any of ``engines`` engines, numbers of all of them together."""
+    """Writes a step row for every step of any of ``engines`` engines, numbers of all of them together.
 
-    def __init__(self, sink: Sink, limits: Limits, geometry: Geometry, engines: Sequence[int], details: bool) -> None:
-        names = columns(geometry.layers, details)
+    ``watched``: the share of blocks whose eviction vLLM tells of, 0 for none.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        limits: Limits,
+        geometry: Geometry,
+        engines: Sequence[int],
+        details: bool,
+        watched: float = 0.0,
+    ) -> None:
+        names = columns(geometry.layers, details, watched > 0)
         self._recorder = Recorder(sink, names, REQUEST_COLUMNS)
-        self._limits, self._geometry, self._details = limits, geometry, details
+        self._limits, self._geometry, self._details, self._watched = limits, geometry, details, watched
         self._latest: dict[int, Any] = {}
         self._told: tuple[float, Shape] | None = None
         self._engines = max(1, len(engines))
         for name in names:
-            if name not in (*COUNTERS, *DETAILS, "t"):
+            if name not in (*COUNTERS, *DETAILS, *EVICTIONS, "t"):
                 self._recorder.set(name, _NAN)
 
     def record(self, scheduler: Any, iteration: Any, engine: int) -> None:
@@ -97,7 +112,8 @@ class VllmRows:
         if prefix is not None:
             add("prefix.queries", prefix.queries)
             add("prefix.hits", prefix.hits)
-        add("cache.evictions", len(getattr(scheduler, "kv_cache_eviction_events", None) or ()))
+        if self._watched:
+            add("cache.evictions", len(getattr(scheduler, "kv_cache_eviction_events", None) or ()) / self._watched)
         self._memory(sum(one.kv_cache_usage for one in now) / len(now))
         self._step_details(scheduler)
         limit = binding(scheduler, before, getattr(iteration, "num_preempted_reqs", 0), self._limits)

@@ -37,10 +37,14 @@ class Rows:
         raise AssertionError(event)
 
 
-def config(details: bool = False, layer_types: list[str] | None = None) -> Bag:
+def config(details: bool = False, layer_types: list[str] | None = None, blocks_watched: float = 0.0) -> Bag:
     return Bag(
         scheduler_config=Bag(max_num_seqs=4, max_num_batched_tokens=256),
-        observability_config=Bag(enable_logging_iteration_details=details),
+        observability_config=Bag(
+            enable_logging_iteration_details=details,
+            kv_cache_metrics=blocks_watched > 0,
+            kv_cache_metrics_sample=blocks_watched or 0.01,
+        ),
         cache_config=Bag(num_gpu_blocks=BLOCKS, block_size=BLOCK_TOKENS, cache_dtype="auto"),
         parallel_config=Bag(tensor_parallel_size=1, pipeline_parallel_size=1),
         device_config=Bag(device_type="cpu"),
@@ -156,13 +160,19 @@ def test_a_finished_request_is_a_row(watched: Any) -> None:
     assert row["block.lifetime"] != row["block.lifetime"]
 
 
-def test_an_evicted_block_is_a_row(watched: Any) -> None:
-    watch, rows = watched()
+def test_an_evicted_block_is_a_row_and_stands_for_those_that_were_not_watched(watched: Any) -> None:
+    watch, rows = watched(config(blocks_watched=0.25))
     event = Bag(lifetime_seconds=6.0, idle_seconds=5.0, reuse_gaps_seconds=(1.0, 3.0))
     watch.record(state(kv_cache_eviction_events=[event]), iteration(), 0)
     row = rows.requests[0]
     assert (row["block.lifetime"], row["block.idle"], row["block.reuse_gap"]) == (6.0, 5.0, 2.0)
-    assert rows.steps[-1]["cache.evictions"] == 1
+    assert rows.steps[-1]["cache.evictions"] == 4
+
+
+def test_evictions_are_unknown_where_vllm_watches_no_blocks(watched: Any) -> None:
+    watch, rows = watched()
+    watch.record(state(kv_cache_eviction_events=[]), iteration(), 0)
+    assert "cache.evictions" not in rows.steps[-1]
 
 
 def test_step_times_come_with_the_details(watched: Any) -> None:
