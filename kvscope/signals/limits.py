@@ -98,8 +98,7 @@ def _together(own: Sequence[Admission]) -> Admission | None:
     if not own:
         return None
     seconds = {part: sum(one.seconds.get(part, 0.0) for one in own) for part in PARTS}
-    watched = sum(seconds.values())
-    caps, rooms = [one.cap for one in own], [one.fits for one in own]
+    watched, caps, rooms = sum(seconds.values()), [one.cap for one in own], [one.fits for one in own]
     return Admission(
         {part: held / watched for part, held in seconds.items()},
         "counted" if all(one.known == "counted" for one in own) else "inferred",
@@ -158,8 +157,9 @@ def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
     waiting, deferred = waiting_of(cut), cut.gauge("sched.deferred")
     weights, busy = cut.weights(), busy_shares(cut, running)
     shared, cap = _shared_pool(cut, running), _cap(cut, None, held=False)
-    # All slots taken and no word of a queue: others may wait. A front end counts those too: there more run than may.
-    untold = cap is not None and cut.gauge("sched.waiting") is None and max(running) <= cap
+    # No word of a queue, and of no limit or all slots taken: others may wait. A front end counts those that wait, too.
+    silent = cap is None and cut.gauge("kv.usage_ratio") is None
+    untold = cut.gauge("sched.waiting") is None and (silent or (cap is not None and max(running) <= cap))
     seconds = dict.fromkeys(PARTS, 0.0)
     for chunk in _chunks(cut):
         held, told_full = [], _grew(cut, "events.kv_full", chunk) > 0
@@ -182,8 +182,8 @@ def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
         seconds["rejected"] += turned_away * (blocked + open_s + put_off + starved)
         seconds["pool"] += (1 - turned_away) * starved
         seconds["deferred"] += (1 - turned_away) * put_off
-        unknown = untold and max(running[k] for k in chunk) == cap
-        seconds["unknown" if unknown else "demand"] += (1 - turned_away) * open_s
+        part = "unknown" if untold and (silent or max(running[k] for k in chunk) == cap) else "demand"
+        seconds[part] += (1 - turned_away) * open_s
         seconds["idle"] += idle
     return seconds
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.errors import SourceError
 from kvscope.sources import open_target
 from kvscope.sources.logs.source import every, load
 from kvscope.store import Store
@@ -156,6 +157,13 @@ def test_settings_of_a_large_log_are_looked_for_behind_every_start(tmp_path):
     found = [len(list(scanner.feed(setting + work))) for _ in range(20)]
     assert found == [2] * 8 + [1] * 12
     assert len(list(scanner.feed(b"Initializing LLM engine (v0.9) with config:\n" + setting))) == 2
+
+
+def test_a_log_without_a_line_that_tells_anything_is_refused_by_its_engine(tmp_path):
+    path = tmp_path / "frontend.log"
+    path.write_text("2026-06-05T10:00:09.000000Z  INFO dynamo_llm::http::service: ready\n")
+    with pytest.raises(SourceError, match="dynamo wrote it, but no line tells"):
+        open_target(str(path)).poll()
 
 
 def test_a_store_of_one_tier_is_the_hosts(tmp_path):

@@ -130,7 +130,7 @@ class LogSource:
         self._waiting = start
         self._last_s = 0.0
         self._line = 0
-        self._ended = False
+        self._ended = self._told = False
         self._damage = ""
         self._notices = [_NO_TIMES] if self._clock == "order" else [_FROM_START] if self._clock == "run" else []
         self._pacer = Pacer(((t, samples) for t, samples in self._all()), speed, clock) if speed is not None else None
@@ -157,6 +157,12 @@ class LogSource:
             for _, found in self._all():
                 samples += found
             ended = self._ended
+        self._told = self._told or bool(samples)
+        if ended and not self._told:
+            who = self.reader.engine.ENGINE
+            raise SourceError(
+                f"{self._name}: {who} wrote it, but no line tells a state, a count or a setting that is read"
+            )
         samples.sort(key=lambda sample: sample.t)
         notices = (*self._notices, *self.reader.notices)
         self._notices, self.reader.notices = [], []

@@ -194,6 +194,7 @@ def _figures(one: Result, arm: str = "") -> list[Figure]:
         before = means.get("requests.finished", 0.0) * means.get("latency.ttft", 0.0)
         if before <= max(1.0, decoding / 10):
             means.setdefault("sched.running", decoding)
+            means.setdefault("sched.waiting", 0.0)
         means["batch.steps"] = 1.0 / gap
     return [Figure(metric, metric, (), value, arm) for metric, value in means.items()]
 

@@ -183,6 +183,12 @@ def test_with_every_slot_taken_and_no_word_of_a_queue_the_limit_is_not_told(runn
     assert found.value == pytest.approx(1.0)
 
 
+def test_requests_in_flight_alone_tell_of_no_limit() -> None:
+    store = Store()
+    store.add([Sample("sched.running", 3.0, float(t)) for t in range(30)])
+    assert account(store, store.segments[-1]).limit.name == "unknown"
+
+
 def test_what_the_next_segment_begins_with_is_no_setting_of_the_one_before() -> None:
     store = Store()
     for start, capacity in ((1000.0, 4096.0), (1020.0, 8192.0)):
