@@ -155,12 +155,11 @@ def _prefilling_steps(cut: Intervals, steps: Sequence[float]) -> Sequence[float]
 
 def _inferred(cut: Intervals, running: Sequence[float]) -> dict[str, float]:
     waiting, deferred = waiting_of(cut), cut.gauge("sched.deferred")
-    weights, busy = cut.weights(), busy_shares(cut, running)
-    shared, cap = _shared_pool(cut, running), _cap(cut, None, held=False)
+    weights, busy, cap = cut.weights(), busy_shares(cut, running), _cap(cut, None, held=False)
     # No word of a queue, and of no limit or all slots taken: others may wait. A front end counts those that wait, too.
     silent = cap is None and cut.gauge("kv.usage_ratio") is None
     untold = cut.gauge("sched.waiting") is None and (silent or (cap is not None and max(running) <= cap))
-    seconds = dict.fromkeys(PARTS, 0.0)
+    shared, seconds = _shared_pool(cut, running), dict.fromkeys(PARTS, 0.0)
     for chunk in _chunks(cut):
         held, told_full = [], _grew(cut, "events.kv_full", chunk) > 0
         blocked = open_s = idle = put_off = starved = 0.0
