@@ -56,8 +56,6 @@ class Trend:
     bin_s: float = 1.0
     band: tuple[float | None, float | None] | None = None
     """Where a check that judged this line says yes: from and to, None for no end."""
-    band_says: str = ""
-    """The check in words: what being inside the band means."""
     told: float | None = None
     """The signal over all of a segment that has ended, which the legend says; while it goes on, its newest point."""
     ghost: tuple[tuple[float, float], ...] = ()

@@ -121,7 +121,7 @@ def _render(
     if wanted == "json":
         return report.as_json(plan, bound, said, reported)
     if wanted == "html":
-        from kvscope.plan.page import as_html
+        from kvscope.plan.plot import as_html
 
         return as_html(plan, bound, report.as_text(plan, bound, said, reported, True, []))
     from kvscope.plan.plot import drawn

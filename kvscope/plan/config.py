@@ -6,6 +6,8 @@ A key that may decide what a cache holds and that nobody read is a reason to ref
 from __future__ import annotations
 
 import difflib
+import functools
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +16,6 @@ from typing import Any
 
 from kvscope import kv_types
 from kvscope.errors import UsageError, nearest
-from kvscope.plan import defaults
 from probes import border
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "language_model")
@@ -35,6 +36,8 @@ OF_ALL = ("num_attention_heads", "num_key_value_heads", "head_dim")
 OF_MANY = (*OF_ALL, "sliding_window", "layer_types", "num_kv_shared_layers", "kv_lora_rank")
 """Keys whose misspelling is looked for even where a family does not ask for them."""
 MISSPELT = 0.9
+DEFAULTS_OF = "transformers 5.24.0"
+"""Whose configuration classes (``models/*/configuration_*.py``) ``defaults.json`` repeats."""
 LARGEST = 1 << 24
 """No count in a config is larger (a million of layers or heads is no model); contexts may be."""
 
@@ -149,9 +152,9 @@ class ModelConfig:
     def _default(self, key: str) -> Any:
         if key in self.values:
             return None
-        value = defaults.of(self.model_type, key)
+        value = _defaults().get(self.model_type, {}).get(key)
         if value is not None and value != 0 and value is not False:
-            self.assume(f"{key} is not in the config: {value}, the default of {self.model_type} ({defaults.SOURCE})")
+            self.assume(f"{key} is not in the config: {value}, the default of {self.model_type} ({DEFAULTS_OF})")
         return value
 
     def _checked(self, key: str, value: Any, least: int) -> int:
@@ -200,3 +203,13 @@ def _text_part(values: Mapping[str, Any], where: str) -> ModelConfig:
             break
         inner = part
     return ModelConfig(inner, where, values)
+
+
+@functools.cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Return by model type what its class has where a published config leaves a key out.
+
+    Only what decides a cache's size stands in the file; numbers of layers never.
+    """
+    found: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("defaults.json").read_text())
+    return found

@@ -1,9 +1,12 @@
-"""A plan drawn: bytes of a request against its context, and the least time of a token beside it."""
+"""A plan drawn, with characters or as one HTML page: bytes of a request by its context, the least time of a token."""
 
 from __future__ import annotations
 
+from html import escape
+
 from kvscope.plan.bound import Bound
 from kvscope.plan.plan import Plan
+from kvscope.result.html import STYLE, svg
 from kvscope.result.result import Plot, Series
 
 WIDTH = 76
@@ -34,3 +37,18 @@ def drawn(plan: Plan, bound: Bound | None) -> list[str]:
     from kvscope.result.text import plot_text
 
     return [line for plot in plots(plan, bound) for line in ["", *plot_text(plot, WIDTH, colour=False).splitlines()]]
+
+
+def as_html(plan: Plan, bound: Bound | None, text: str) -> str:
+    """Return the plan's text and its plots as a page; whatever came from a file or a server is escaped."""
+    title = f"{plan.name}: KV cache, {plan.engine_name}"
+    return "".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><h1>{escape(title)}</h1>",
+            f'<div class="scroll"><pre>{escape(text)}</pre></div>',
+            *(f"<h2>{escape(plot.title)}</h2>{svg(plot)}" for plot in plots(plan, bound)),
+            "</body></html>",
+        ]
+    )

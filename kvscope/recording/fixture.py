@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from kvscope.recording.reader import RecordedMark
-from kvscope.recording.series import checked_series
+from kvscope.recording.schema import checked_series
 from kvscope.store import MarkLike
 from probes import border
 from probes.sample import Labels, Sample

@@ -19,7 +19,7 @@ from kvscope.errors import SourceError
 from kvscope.recording import schema
 from kvscope.recording.chunk import to_micros, unpack_tick, unpack_times, unpack_values
 from kvscope.recording.recorder import labels_from
-from kvscope.recording.series import checked_series
+from kvscope.recording.schema import checked_series
 from probes import border
 from probes.catalog import metric_of
 from probes.sample import Labels, Sample

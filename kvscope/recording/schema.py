@@ -1,11 +1,14 @@
-"""The tables of a recording, and how one is told from any other file."""
+"""The tables of a recording, how one is told from any other file, and what a series in it must be."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 from kvscope.errors import SourceError
+from probes import border
+from probes.sample import Labels
 
 SCHEMA = 1
 APPLICATION_ID = 0x6B767363
@@ -62,3 +65,16 @@ def stated_length(head: bytes) -> int:
         return 0
     page = int.from_bytes(head[16:18], "big")
     return (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
+
+
+def checked_series(metric: object, labels: Iterable[tuple[object, object]]) -> tuple[str, Labels]:
+    """Return a series as it may enter a store. ValueError where a name is none, or a bucket has no bound."""
+    name = border.text(metric, "metric")
+    pairs = tuple(sorted((border.text(key, "label"), border.text(value, f"{name}: label")) for key, value in labels))
+    if name.endswith(".bucket"):
+        bound = dict(pairs).get("le")
+        if bound is None:
+            raise ValueError(f"{name}: a bucket without its bound, expected a label le")
+        if bound != "+Inf":
+            border.written(bound, f"{name}: le")
+    return name, pairs

@@ -53,7 +53,6 @@ def _chart(reader: Reader, finding: Finding, one: Evidence) -> Trend:
         signals=(one.signal,),
         bin_s=step,
         band=band(check, one.baseline) if check else None,
-        band_says=one.says,
     )
 
 

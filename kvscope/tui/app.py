@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import SystemCommand
@@ -16,7 +17,7 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from kvscope.errors import UsageError, nearest
-from kvscope.tui import first_run, terminal
+from kvscope.tui import terminal
 from kvscope.tui.keys import KEYS, idle, screen_keys
 from kvscope.tui.ordering import Ordering
 from kvscope.tui.palette import (
@@ -40,6 +41,8 @@ from kvscope.tui.poller import Answered, Broken, ViewReady, Watched
 from kvscope.tui.screens.board import Bar
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.widgets.key_bar import KeyBar
+
+HINT = "? shows every key. 2 opens the diagnosis, b makes everything so far the baseline, space stops time, q quits."
 
 _THEME = Theme(
     name="kvscope",
@@ -203,6 +206,18 @@ def binding_ids() -> tuple[str, ...]:
     return tuple(sorted(own))
 
 
+def first_hint(state: Path | None = None) -> str:
+    """The hint, the first time it is asked for; empty ever after, and where that cannot be remembered."""
+    state = state or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    seen = state / "kvscope" / "welcomed"
+    try:
+        seen.parent.mkdir(parents=True, exist_ok=True)
+        seen.touch(exist_ok=False)
+    except OSError:
+        return ""
+    return HINT
+
+
 def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] | None = None) -> None:
     """Show ``session`` until the user quits; closes it, and raises what stopped the polling thread if anything did.
 
@@ -214,7 +229,7 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
     for name in keymap or {}:
         if name not in binding_ids():
             raise UsageError(f"[keys]: no action {name!r}{nearest(name, binding_ids())}; {', '.join(binding_ids())}")
-    app = KvscopeApp(session, interval_s=interval_s, keymap=keymap, hint=first_run.hint())
+    app = KvscopeApp(session, interval_s=interval_s, keymap=keymap, hint=first_hint())
     sys.setswitchinterval(_TURN_S)
     if in_terminal:
         terminal.watch()

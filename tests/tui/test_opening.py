@@ -10,8 +10,7 @@ import pytest
 
 from kvscope.errors import UsageError
 from kvscope.order import Look, ResetKnobs, SetKnob, ToggleFault
-from kvscope.tui import first_run
-from kvscope.tui.app import KvscopeApp, binding_ids, run
+from kvscope.tui.app import KvscopeApp, binding_ids, first_hint, run
 from kvscope.tui.keys import digit
 from kvscope.tui.panels.table import Cells
 from kvscope.tui.saving import as_json, plain
@@ -134,8 +133,8 @@ async def test_the_view_is_kept_as_text_and_as_json(tmp_path: Path, monkeypatch:
 
 
 def test_the_hint_is_said_once(tmp_path: Path) -> None:
-    assert "?" in first_run.hint(tmp_path)
-    assert first_run.hint(tmp_path) == ""
+    assert "?" in first_hint(tmp_path)
+    assert first_hint(tmp_path) == ""
 
 
 def test_an_unknown_action_in_the_keys_names_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:

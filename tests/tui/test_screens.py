@@ -42,7 +42,7 @@ def judged() -> tuple[Trend, ...]:
     """Two charts of judged signals: one checked against a bound, one against its baseline."""
     lines = list(full_view().trends.values())
     return (
-        replace(lines[0], band=(None, 440.0), band_says="not up by 10 %"),
+        replace(lines[0], band=(None, 440.0)),
         replace(lines[1], band=(None, 160e6), ghost=lines[1].points[:40]),  # type: ignore[arg-type,index]
     )
 

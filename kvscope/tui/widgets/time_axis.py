@@ -27,10 +27,6 @@ class TimeAxis:
         """Cell column of a moment on the canvas."""
         return self.left + self.dot(time_s) // 2
 
-    def time_at(self, column: int) -> float:
-        """Middle of the stretch of time that a cell column of the canvas shows."""
-        return self.end_s - (self.left + self.width - column - 0.5) * 2 * self.dot_s
-
     def draw_spans(self, rows: list[Line], spans: tuple[Span, ...], top: int, bottom: int) -> None:
         """A dotted upright where a segment starts."""
         for span in spans:
