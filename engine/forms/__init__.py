@@ -1,16 +1,14 @@
 """KV forms, one folder each, found by name: `names()` imports nothing, `get(name)` imports one.
 
 A folder holds the codec (`FORM`), and where a backend reads the form faster than by decoding it, that reader:
-`cuda.py` for NVIDIA devices (`engine.kernels._cuda.page` says what it holds), `compiled.py` for the CPU: its `read`
-folds the first n tokens of the page at a byte offset into the running soft maximum of a kv head, q [g, d] being scaled
-already, and asks meanwhile for the cache lines `soon` (first, number). A form without a reader is decoded and read.
+`cuda.py` for NVIDIA devices; the CPU's are branches of `engine.kernels._read`. A form without a reader of its own is
+decoded and read.
 """
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
 
 from engine.discovery import load, module_names
 from engine.forms._base import Form
@@ -31,16 +29,6 @@ def codes() -> dict[str, int]:
     """What a table of pages says of each form, by name; given out in alphabetical order, never written to disk."""
     free = iter(n for n in range(HOST) if n not in (NONE, HOT, EVICTED))
     return {name: HOT if name == "hot" else next(free) for name in names()}
-
-
-def has_reader(name: str, backend: str) -> bool:
-    """Whether a form brings a reader for `cuda` or `compiled`."""
-    return backend in module_names(load(__name__, name).__path__)
-
-
-def reader(name: str, backend: str) -> Any:
-    """The module of a form's reader."""
-    return load(f"{__name__}.{name}", backend)
 
 
 def cold_names() -> tuple[str, ...]:

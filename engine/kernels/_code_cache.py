@@ -17,8 +17,7 @@ ENV = "NUMBA_CACHE_DIR"
 def directory() -> Path:
     """Return the user's cache folder for exactly these sources."""
     digest = blake2b(digest_size=8)
-    engine = Path(__file__).parents[1]
-    for path in sorted([*engine.glob("kernels/**/*.py"), *engine.glob("forms/*/compiled.py")]):
+    for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "kvscope" / "numba" / digest.hexdigest()

@@ -6,18 +6,16 @@ busy whatever the lengths.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from engine import forms
 from engine.cache import KVCache
 from engine.kernels import generic
 from engine.kernels._base import DecodeBatch, Selection, Traffic
-from engine.kernels._cpu.rows import LOWEST, merge, scale_query
+from engine.kernels._read import HOT, UNREAD, read_page, reader_of
+from engine.kernels._rows import LOWEST, merge, scale_query
 from engine.pool import LINE, host_pool
 from engine.timeline import Mark
 
@@ -30,42 +28,6 @@ AHEAD = 2
 PRANGE_ONLY = {"prange": True} | dict.fromkeys(
     ("comprehension", "inplace_binop", "numpy", "reduction", "setitem", "stencil"), False
 )
-
-
-READERS = [name for name in ("hot", *forms.cold_names()) if forms.has_reader(name, "compiled")]
-HOT, UNREAD = 0, -1
-
-
-def reader_of() -> npt.NDArray[np.int64]:
-    """By code of a page: the place of its reader, UNREAD where there is none."""
-    table = np.full(2 * forms.HOST, UNREAD, dtype=np.int64)
-    for number, name in enumerate(READERS):
-        table[forms.codes()[name]] = number
-    return table
-
-
-def chained(number: int = 0) -> Any:
-    """Readers of all forms as one compiled function that asks which: a call through a pointer would cost as much as a
-    page's products. Folds the first tokens of a page into the running soft maximum, see `engine.forms`.
-    """
-    read, last = forms.reader(READERS[number], "compiled").read, number == len(READERS) - 1
-    rest = read if last else chained(number + 1)
-
-    @numba.njit(fastmath=True)
-    def either(reader, *page):  # type: ignore[no-untyped-def]
-        if reader == number:
-            read(*page)
-        else:
-            rest(reader, *page)
-
-    @numba.njit(fastmath=True)
-    def only(reader, *page):  # type: ignore[no-untyped-def]
-        read(*page)
-
-    return only if last else either
-
-
-read_page = chained()
 
 
 @numba.njit(cache=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from engine import forms
+from engine.discovery import load
 from engine.forms._base import Form
 from engine.geometry import KVGeometry
 
@@ -148,7 +149,7 @@ class PagedPool:
 
 def reader(form: str) -> Any:
     """The module of a form's Triton readers (`engine.kernels._cuda.page` says what it holds)."""
-    return forms.reader(form, "cuda")
+    return load(f"engine.forms.{form}", "cuda")
 
 
 def constants(pool: PagedPool, *, folds: bool) -> dict[str, object]:

@@ -1,10 +1,6 @@
-# mypy: disable-error-code="no-untyped-def,untyped-decorator"
 """Compiled arithmetic on rows of a page: scores, the running soft maximum, weighted sums.
 
-The whole group of query heads is handled for each row, so that a row is read once. The processor is asked for rows
-before they are needed: a page is too short for the hardware to recognise as a stream, and without this, waiting takes
-longer than computing. They are asked for a few at a time between products, since a burst stalls like the loads it
-should spare, and only as far as the second level, since a page to come is as large as the first.
+The whole group of query heads is handled for each row, so that a row is read once.
 """
 
 from __future__ import annotations
@@ -13,9 +9,8 @@ import math
 
 import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+
+from engine.kernels._prefetch import prefetch
 
 # Finite, because fast mathematics may assume that no infinity occurs.
 LOWEST = np.float32(-1e30)
@@ -24,36 +19,8 @@ NOTHING = (0, 0)
 """No cache lines to ask for."""
 
 
-READ, SECOND_LEVEL, DATA = 0, 2, 1
-
-
-@intrinsic
-def prefetch(typing, rows, row):
-    """prefetch(rows [n, d], row): start loading the cache line in which the row begins; the row must exist."""
-
-    def generate(context, builder, signature, arguments):
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        indices = [arguments[1], context.get_constant(types.intp, 0)]
-        item = cgutils.get_item_pointer(context, builder, signature.args[0], array, indices, wraparound=False)
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        hint = builder.module.declare_intrinsic(
-            "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        )
-        flags = [ir.Constant(word, value) for value in (READ, SECOND_LEVEL, DATA)]
-        builder.call(hint, [builder.bitcast(item, byte), *flags])
-        return context.get_dummy_value()
-
-    return types.void(rows, row), generate
-
-
-@numba.njit(cache=True)
-def spread(soon, tokens):
-    """Cache lines (first, number) as (first, how many for each four rows of K and then of V)."""
-    return soon[0], -(-2 * soon[1] // tokens)
-
-
 @numba.njit(cache=True, fastmath=True)
-def ask(lines, soon):
+def ask(lines, soon):  # type: ignore[no-untyped-def]
     """Ask for the next of the cache lines `soon` (first, how many at a time); what is left to ask for."""
     for i in range(soon[1]):
         prefetch(lines, soon[0] + i)
@@ -61,7 +28,7 @@ def ask(lines, soon):
 
 
 @numba.njit(cache=True, fastmath=True)
-def score_rows(q, rows, row, tokens, s, lines, soon):
+def score_rows(q, rows, row, tokens, s, lines, soon):  # type: ignore[no-untyped-def]
     """s[g, t] = q[g] . rows[row + t], rows float32 or int8; four rows at a time keep the adders busy.
 
     Lines are asked for meanwhile, see `ask`; returns what is left to ask for.
@@ -88,7 +55,7 @@ def score_rows(q, rows, row, tokens, s, lines, soon):
 
 
 @numba.njit(cache=True, fastmath=True)
-def add_rows(s, rows, row, tokens, acc, lines, soon):
+def add_rows(s, rows, row, tokens, acc, lines, soon):  # type: ignore[no-untyped-def]
     """acc[g] += sum over t of s[g, t] * rows[row + t]; lines are asked for as in `score_rows`."""
     group, dim = acc.shape
     for t in range(0, tokens - 3, 4):
@@ -110,7 +77,7 @@ def add_rows(s, rows, row, tokens, acc, lines, soon):
 
 
 @numba.njit(cache=True, fastmath=True)
-def exponentials(s, tokens, top, bits, powers):
+def exponentials(s, tokens, top, bits, powers):  # type: ignore[no-untyped-def]
     """s[t] = exp(s[t] - top) for s <= top, and their sum; `powers` is the float32 view of int32 `bits`.
 
     2**y is an exponent put together from bits times a polynomial in the fraction of y (relative error 1.1e-6), because
@@ -135,7 +102,7 @@ def exponentials(s, tokens, top, bits, powers):
 
 
 @numba.njit(cache=True, fastmath=True)
-def soften(s, tokens, peak, total, acc, bits, powers):
+def soften(s, tokens, peak, total, acc, bits, powers):  # type: ignore[no-untyped-def]
     """Scores to weights against the running maximum `peak` [g]; `total` [g] and `acc` [g, d] are brought along."""
     group, dim = acc.shape
     for g in range(group):
@@ -152,21 +119,21 @@ def soften(s, tokens, peak, total, acc, bits, powers):
 
 
 @numba.njit(cache=True, fastmath=True)
-def scale_scores(s, floats, first, tokens):
+def scale_scores(s, floats, first, tokens):  # type: ignore[no-untyped-def]
     for g in range(s.shape[0]):
         for t in range(tokens):
             s[g, t] *= floats[first + t]
 
 
 @numba.njit(cache=True, fastmath=True)
-def scale_query(q, scale, out):
+def scale_query(q, scale, out):  # type: ignore[no-untyped-def]
     for g in range(q.shape[0]):
         for i in range(q.shape[1]):
             out[g, i] = q[g, i] * scale
 
 
 @numba.njit(cache=True, fastmath=True)
-def merge(peak, total, acc, out):
+def merge(peak, total, acc, out):  # type: ignore[no-untyped-def]
     """Bring the lanes' parts [lanes, g(, d)] of one (request, kv head) together; zeros when nothing was read."""
     lanes, group = peak.shape
     for g in range(group):
