@@ -217,8 +217,10 @@ def buckets_of(window: Samples, metric: str) -> list[tuple[float, float]]:
 
 def _fixed_most(cut: Intervals, rows: Sequence[_Row]) -> float:
     """Return the most that a step can be beside its prompt tokens, where every step is full of them; else 1."""
-    load = _loads(cut)
-    least = min(load[row[4]] for row in rows)
+    prompts, steps = prompt_tokens(cut), steps_of(cut)
+    if prompts is None or steps is None:
+        return 1.0
+    least = min(prompts[row[4]] / max(1.0, steps[row[4]]) for row in rows)
     return RIDGE_TOKENS / (RIDGE_TOKENS + least) if least >= RIDGE_TOKENS else 1.0
 
 

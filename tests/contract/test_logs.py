@@ -207,3 +207,23 @@ def test_the_engine_beside_is_read_too():
 
     both = (SAMPLES / "kinds" / "vllm.log").read_bytes() + (SAMPLES / "kinds" / "lmcache.log").read_bytes()
     assert [engine.ENGINE for engine in detect(both)] == ["vllm", "lmcache"]
+
+
+def test_prompts_that_match_a_slot_and_are_computed_whole_are_not_reused(tmp_path):
+    def said(computed: int) -> dict[str, float]:
+        line = "0.01.{:03d}.000 I slot {}: id  0 | task {} | {}\n"
+        told = [line.format(0, "launch_slot_", 1, "processing task, is_child = 0")]
+        told.append(line.format(1, "release", 1, "stop processing: n_tokens = 600, truncated = 0"))
+        for k in range(2, 9):
+            like = "selected slot by LCP similarity, f_sim_best = 0.960 (> 0.100 thold), f_keep = 0.800"
+            took = f"prompt eval time =     500.00 ms /   {computed} tokens (    1.00 ms per token)"
+            told += [line.format(10 * k, "get_availabl", -1, like), line.format(10 * k + 1, "print_timing", k, took)]
+            told.append(line.format(10 * k + 2, "release", k, "stop processing: n_tokens = 600, truncated = 0"))
+        path = tmp_path / f"server-{computed}.log"
+        path.write_text("".join(told))
+        return {one.metric: one.value for one in open_target(str(path)).poll().samples}
+
+    whole, part = said(500), said(20)
+    assert (whole["config.prefix_caching"], whole["prefix.hits"]) == (0.0, 0.0)
+    assert whole["prefix.matched"] == part["prefix.matched"] == pytest.approx(7 * 480)
+    assert (part["config.prefix_caching"], part["prefix.hits"]) == (1.0, pytest.approx(7 * 480))
