@@ -106,9 +106,17 @@ def read_run(run: Path, *, pages_alone: bool) -> tuple[Store, Description]:
     """Return what one run shows; with all of its material, as a person on the engine's machine would see it."""
     if pages_alone or not (run / "command.json").exists():
         return read_whole(run / "pages.jsonl.gz")
-    beside = [str(run / name) for name in ("server.log.gz", "events.jsonl.gz") if (run / name).exists()]
+    beside = [str(run / name) for name in ("server.log.gz", "events.jsonl.gz") if _said(run / name)]
     told = Namespace(beside=beside, told=[], config=None, gpu=None, price=None)
     return drain(with_told(Played(run), told))
+
+
+def _said(path: Path) -> bool:
+    """Whether anything stands in a kept file; an engine that keeps no prefixes publishes no event."""
+    if not path.exists():
+        return False
+    with gzip.open(path, "rb") as file:
+        return bool(file.read(1))
 
 
 def score(
