@@ -56,7 +56,9 @@ class StepAttend:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """q [B, q_heads, head_dim], k and v [B, kv_heads, head_dim] → [B, q_heads, head_dim]."""
-        pool, q, mark, watch = self.pools[layer], q.contiguous(), self.mark, self.watch
+        pool, mark, watch = self.pools[layer], self.mark, self.watch
+        # The CPU's kernels take q as the model gives it: what their graphs are captured for is part of what is shown.
+        q = q.contiguous() if self._stored == "linear" else q
         if mark is not None:
             mark("linear")
         self.operators.append(k, v, pool, self.batch)
