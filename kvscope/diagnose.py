@@ -65,16 +65,9 @@ def diagnose(
     if facts is not NO_FACTS:
         store.facts = facts
     judged = [_judge(rule, store, description, baseline, current, said) for rule in rules]
-    # Who states two runs asks what sets them apart: what held in both is told, and is no answer.
-    asked = stated and len(store.segments) > 1
-    findings = [
-        finding
-        for finding, _ in judged
-        if include_silent or (_worth_showing(finding) and not (asked and finding.persists))
-    ]
+    findings = [finding for finding, _ in judged if include_silent or _worth_showing(finding)]
     shown, contradictions = ranked(findings)
-    told = [_in_both(finding) if asked and finding.persists else _told(finding) for finding, _ in judged]
-    lines = (stepped, *told, *(notice for _, notice in judged))
+    lines = (stepped, *(_told(finding) for finding, _ in judged), *(notice for _, notice in judged))
     notices = tuple(dict.fromkeys(notice for notice in lines if notice))
     sides = choose(store, Compare(), baseline, current)
     return Diagnosis(
@@ -218,13 +211,6 @@ def _why(fit: Comparable, evidence: tuple[Evidence, ...]) -> str:
             reason = one.missing or f"the interval of {one.signal} spans the bound ({one.says})"
             return f"{reason}; {one.remedy or 'watch for longer'}"
     return ""
-
-
-def _in_both(finding: Finding) -> str:
-    """Return the line of what holds in both of two runs."""
-    if finding.verdict not in ("likely", "possible"):
-        return ""
-    return f"true of both runs, so not what sets them apart: {finding.title}: {finding.cause}"
 
 
 def _told(finding: Finding) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from kvscope.errors import SourceError
-from kvscope.sources.stated.figure import MEASURED, REPORT, Stated, aliases, figure_of, number_of, take_settings
+from kvscope.sources.stated.figure import MEASURED, Stated, aliases, figure_of, number_of, take_settings
 from probes import border
 
 _MOST = 5000
@@ -113,7 +113,6 @@ def _stated(found: Mapping[Any, Any]) -> Stated:
         stated.tags["device"] = found["hardware"][:120]
     report = found.get("observations")
     rows = report if isinstance(report, list) else found.get("values")
-    stated.what = REPORT if isinstance(report, list) else stated.what
     items = [one for one in rows[:_MOST] if isinstance(one, dict)] if isinstance(rows, list) else []
     phase = next((str(one.get("value")) for one in items if one.get("key") == "phase"), "")
     phase = phase if phase in ("prefill", "decode") else ""

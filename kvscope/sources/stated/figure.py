@@ -21,7 +21,6 @@ from probes.sample import Labels
 
 COMMON = ("", "both", "all")
 """Arms whose figures belong to every run."""
-REPORT = "report"
 MEASURED = ("", "reported", "range_mid", "measured")
 _MOST = 5000
 
@@ -43,10 +42,6 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
     "tokens": {"tokens": 1, "tok": 1, "token": 1, "k": 1e3, "ktok": 1e3, "m": 1e6},
 }
 """Catalogue unit → other units of it. A rate is looked up without its ``/s``."""
-_NAMED_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20}
-"""Units that a name may end in; of one quantity only those of its own kind make sense, and nobody writes others."""
-_STATISTIC = re.compile(r"_(mean|avg|median|p50|p9\d+|max|worst)(?=_|$)|(?<=\.)(mean|avg|median|p50|p9\d+)_")
-_TAIL = re.compile(r"_(p9\d+|max|worst)(?=_|$)|(?<=\.)p9\d+_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +55,6 @@ class Figure:
     arm: str = ""
     total: bool = False
     """A count over the whole run rather than a rate or a state."""
-    tail: bool = False
-    """A far quantile: it tells how two runs compare, and stands for no mean."""
 
 
 @dataclass(slots=True)
@@ -130,9 +123,7 @@ def figure_of(name: str, value: float, unit: str, arm: str, stated: Stated, phas
     alias = aliases()["keys"].get(name, {})
     if alias.get("percent") and scaled > 1:
         scaled /= 100
-    return [
-        Figure(name, metric, labels, scaled if known else scaled * factor, arm, total, _TAIL.search(name) is not None)
-    ]
+    return [Figure(name, metric, labels, scaled if known else scaled * factor, arm, total)]
 
 
 def _scaled(value: float, unit: str, wanted: str) -> tuple[float, bool]:
@@ -161,29 +152,7 @@ def _meaning(name: str, engine: str, phase: str) -> tuple[str, Labels, float, tu
     for entry in maps.entries(engine):
         if entry.name in (text, f"{text}_total") and entry.metric:
             return entry.metric, entry.labels, entry.scale, None
-    return _spelled(text, phase)
-
-
-def _spelled(text: str, phase: str) -> tuple[str, Labels, float, tuple[str, str] | None]:
-    """Read a name that ends in a statistic, or in another unit than it is listed with (``latency.e2e_p99_ms``)."""
-    plain = _STATISTIC.sub("", text)
-    base, unit = _unit_of(plain)
-    for name in (plain, base, *(f"{base}_{other}" for other in _NAMED_UNITS)):
-        alias = aliases()["keys"].get(name)
-        if alias is not None and "metric" in alias and (phase or "{phase}" not in alias["metric"]):
-            listed = _NAMED_UNITS.get(_unit_of(name)[1], 1.0)
-            factor = float(alias.get("factor", 1.0)) * (_NAMED_UNITS[unit] / listed if unit and name != plain else 1.0)
-            metric, labels = _labelled(alias["metric"].replace("{phase}", phase))
-            return metric, labels, factor, None
-        if (line := metric_of(name)) is not None and line.kind != "info":
-            return name, (), _NAMED_UNITS[unit] if unit and name == base else 1.0, None
     return "", (), 1.0, None
-
-
-def _unit_of(text: str) -> tuple[str, str]:
-    """Split the unit off a name's end, empty where it has none."""
-    base, _, unit = text.rpartition("_")
-    return (base, unit) if base and unit in _NAMED_UNITS else (text, "")
 
 
 def _labelled(text: str) -> tuple[str, Labels]:
@@ -206,25 +175,23 @@ def unknown_notice(stated: Stated) -> list[str]:
     return [f"not a name that is known: {name}{nearest(name, known)}" for name in stated.unknown[:20]]
 
 
-def arms(figures: Sequence[Figure], *, report: bool = False) -> tuple[str, str]:
+def arms(figures: Sequence[Figure]) -> tuple[str, str]:
     """Return baseline and current arm: as named, or else the better run first, since reports tell of what got worse.
 
     Of all pairs that whose names say which was good and bad; whose runs were not mended; that differ in the bits of
-    KV or in a setting; that are otherwise most alike in name; that are most apart in outcome. A ``report`` of a
-    mended fault tells of it before the change: there the run before is the current one.
+    KV; that are otherwise most alike in name; that are most apart in outcome.
     """
     names = list(dict.fromkeys(one.arm for one in figures if one.arm not in COMMON))
     for pair in (("baseline", "current"), ("before", "after"), ("A", "B"), ("a", "b")):
         if set(pair) <= set(names):
-            mended = report and pair == ("before", "after") and _worsened(figures, "after", "before") > WORSE
-            return (pair[1], pair[0]) if mended else pair
+            return pair
     best: tuple[tuple[float, ...], str, str] | None = None
     for good in names[:50]:
         for bad in names[:50]:
             worse = _worsened(figures, good, bad)
             if good == bad or worse <= 1.0:
                 continue
-            score = (*_likeness(good, bad), worse)
+            score = (*_likeness(words_of(good), words_of(bad)), worse)
             if best is None or score > best[0]:
                 best = score, good, bad
     if best:
@@ -232,15 +199,11 @@ def arms(figures: Sequence[Figure], *, report: bool = False) -> tuple[str, str]:
     return "", names[0] if names else ""
 
 
-WORSE = 1.02
-"""Runs that differ by less than this factor did as well as each other."""
-
-
-def _likeness(good_name: str, bad_name: str) -> tuple[int, int, int, int]:
-    table, good, bad = aliases(), words_of(good_name), words_of(bad_name)
+def _likeness(good: set[str], bad: set[str]) -> tuple[int, int, int, int]:
+    table = aliases()
     named = len(good & set(table["good"])) + len(bad & set(table["bad"]))
     mended = len((good | bad) & set(table["mended"]))
-    differ = _bits_of(good) != _bits_of(bad) or switches_of(good_name) != switches_of(bad_name)
+    differ = _bits_of(good) != _bits_of(bad)
     typed = {word for word in good & bad if word in table["bits"]}
     return named, -mended, int(differ), len((good & bad) - typed)
 
@@ -259,31 +222,14 @@ def bits_of(word: str) -> float | None:
 
 
 def _worsened(figures: Sequence[Figure], good: str, bad: str) -> float:
-    """Return how many times worse ``bad`` did: the geometric mean over the outcomes that both report.
-
-    Where a setting that only ``bad`` turns on helped one outcome and hurt another, the report is about the hurt.
-    """
+    """Return how many times worse ``bad`` did, as the geometric mean over the outcomes that both report."""
     logs = []
-    for key in dict.fromkeys(one.key for one in figures if one.metric in _better()):
-        first = next((one for one in figures if one.key == key and one.arm == good), None)
-        second = next((one for one in figures if one.key == key and one.arm == bad), None)
-        if first and second and first.value > 0 and second.value > 0:
-            logs.append(math.log(first.value / second.value) * (1 if _better()[first.metric] == "up" else -1))
-    if logs and min(logs) < 0 < max(logs):
-        on, off = sum(switches_of(bad).values()), sum(switches_of(good).values())
-        if on != off:
-            return math.exp(max(logs) if on > off else min(logs))
+    for key, alias in aliases()["keys"].items():
+        first = next((one.value for one in figures if one.key == key and one.arm == good), None)
+        second = next((one.value for one in figures if one.key == key and one.arm == bad), None)
+        if alias.get("better") and first and second and first > 0 and second > 0:
+            logs.append(math.log(first / second) * (1 if alias["better"] == "up" else -1))
     return math.exp(sum(logs) / len(logs)) if logs else 1.0
-
-
-@cache
-def _better() -> Mapping[str, str]:
-    """Metric → which way is better, where it says how well a run did."""
-    found = {}
-    for alias in aliases()["keys"].values():
-        if "better" in alias:
-            found[alias["of"][0] if "of" in alias else alias["metric"].partition("{")[0]] = alias["better"]
-    return found
 
 
 def words_of(arm: str) -> set[str]:
@@ -291,29 +237,13 @@ def words_of(arm: str) -> set[str]:
     return set(re.split(r"[\s,;/]+", arm.lower()))
 
 
-def switches_of(arm: str) -> dict[str, float]:
-    """Return the settings that a run's name turns on or off (``eager``, ``no speculation``, ``prefix cache off``)."""
-    words = [word for word in re.split(r"[\s,;/()+=:]+", arm.lower()) if word]
-    found: dict[str, float] = {}
-    for metric, table in aliases()["switches"].items():
-        for at, word in enumerate(words):
-            if word not in table["on"] and word not in table.get("off", ()):
-                continue
-            around = {*words[max(0, at - 1) : at], *words[at + 1 : at + 3]}
-            on = (word in table["on"]) != bool(around & set(aliases()["negations"]))
-            found[metric] = float(on)
-    return found
-
-
 def figures_of_arm(stated: Stated, arm: str) -> list[Figure]:
     """Return the figures of one run: its own, those of all, and those of a run whose name it continues."""
     mine = [one for one in stated.figures if one.arm in COMMON or one.arm == arm or words_of(one.arm) < words_of(arm)]
     mine.sort(key=lambda one: (one.arm != arm, one.arm in COMMON))
     found: dict[tuple[str, Labels], Figure] = {}
-    of_all = {one.metric for one in stated.figures if not one.tail}
-    apart = len({one.arm for one in stated.figures if one.tail}) > 1
     for one in mine:
-        if one.metric and not (one.tail and (one.metric in of_all or not apart)):
+        if one.metric:
             found.setdefault((one.metric, one.labels), one)
     return list(found.values())
 
@@ -324,9 +254,6 @@ def take_settings(stated: Stated, flags: Mapping[Any, Any]) -> None:
     table = aliases()["flags"]
     for name, value in list(flags.items())[:_MOST]:
         text = str(name)
-        if _BOTH.search(str(value)) and table.get(text, {}).get("read") != "flag":
-            # Each run has one of the two, and its name tells which.
-            continue
         if CATALOG.get(text) is not None and (found := number_of(value)) is not None:
             settings.say(text, found[0], "person", str(value))
         elif text in table and (read := _READ[table[text]["read"]](value)) is not None:
@@ -365,8 +292,6 @@ def _bits(value: Any) -> float | None:
     return words[0] if len(words) == 1 else None
 
 
-_BOTH = re.compile(r"\bvs\b|->|→")
-"""Between two values of a setting: each run has its own."""
 _READ: dict[str, Any] = {
     "number": lambda value: float(value) if isinstance(value, int | float) else None,
     "flag": _flag,

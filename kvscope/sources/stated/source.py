@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kvscope.sources.source import Description, Mark, Poll
 from kvscope.sources.stated.figure import (
-    REPORT,
     Figure,
     Stated,
     aliases,
     arms,
     bits_of,
     figures_of_arm,
-    switches_of,
     unknown_notice,
     words_of,
 )
@@ -22,7 +20,6 @@ from probes.catalog import COUNTER, metric_of
 from probes.sample import Labels, Sample, labels_of
 
 ROWS, EVERY_S = 30, 2.0
-UNTYPED = {"auto", "default", "baseline", "stock", "unquantised", "unquantized"}
 _JITTER = 1e-6
 """So much does a stated gauge move: what stands still to the last digit is a gauge that nobody refreshes."""
 NOTE = "figures as stated: one number stands for a run, and its error is not known"
@@ -33,7 +30,7 @@ class StatedSource:
 
     def __init__(self, stated: Stated, target: Path, when_s: float) -> None:
         self._stated, self._target = stated, target
-        before, after = arms(stated.figures, report=stated.what == REPORT)
+        before, after = arms(stated.figures)
         self._arms = [arm for arm in (before, after) if arm] or [""]
         self._begins = when_s - ROWS * EVERY_S * (len(self._arms) + 1)
         self._given = False
@@ -77,15 +74,7 @@ class StatedSource:
             name = ("before", "after")[index] if len(self._arms) > 1 else "after"
             last = index + 1 == len(self._arms)
             own = [Figure(name, name, (), value) for name, value in ratios.items()] if last else []
-            mine = [*settings, *figures_of_arm(self._stated, arm), *own]
-            yield name, self._switched(_typed(mine, arm, self._arms), arm)
-
-    def _switched(self, figures: list[Figure], arm: str) -> list[Figure]:
-        """The figures of a run with what its name, or the other run's, turns on or off."""
-        own, others = switches_of(arm), [switches_of(other) for other in self._arms if other != arm]
-        turned = {metric: 1.0 - value for other in others for metric, value in other.items()} | own
-        kept = [one for one in figures if one.metric not in turned]
-        return kept + [Figure(metric, metric, (), value) for metric, value in turned.items()]
+            yield name, _typed([*settings, *figures_of_arm(self._stated, arm), *own], arm)
 
     def _ratios(self) -> Mapping[str, float]:
         """Figures that tell only how a run compares with another: that one is 1."""
@@ -103,23 +92,13 @@ class StatedSource:
         yield from unknown_notice(self._stated)
 
 
-def _typed(figures: list[Figure], arm: str, all_arms: Sequence[str]) -> list[Figure]:
-    """The figures of a run with the KV type that its name tells: that one is its own, another may be of all runs.
-
-    Beside a run that is named by its type, one named by the engine's own choice has the model's: 16 bits, as nearly
-    every model is served.
-    """
-    bits = _bits_in(arm)
-    if not bits and words_of(arm) & UNTYPED and any(map(_bits_in, all_arms)):
-        bits = [16.0]
+def _typed(figures: list[Figure], arm: str) -> list[Figure]:
+    """The figures of a run with the KV type that its name tells: that one is its own, another may be of all runs."""
+    bits = [found for word in words_of(arm) if (found := bits_of(word)) is not None]
     if not bits:
         return figures
     others = [one for one in figures if one.metric != "config.kv_bits"]
     return [*others, Figure("config.kv_bits", "config.kv_bits", (), min(bits))]
-
-
-def _bits_in(arm: str) -> list[float]:
-    return [found for word in words_of(arm) if (found := bits_of(word)) is not None]
 
 
 def _steady(
