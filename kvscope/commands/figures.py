@@ -28,7 +28,8 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._options import as_json, settings_of, text_or_json
     from kvscope.errors import UsageError
     from kvscope.sources.stated import document
-    from kvscope.sources.stated.figure import arms, unknown_notice
+    from kvscope.sources.stated.arms import arms
+    from kvscope.sources.stated.figure import unknown_notice
 
     path = Path(options.file)
     if options.action == "new":

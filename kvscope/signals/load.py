@@ -10,6 +10,8 @@ from kvscope.signals.algebra import (
     RUNNING,
     Clip,
     Highest,
+    OverCells,
+    expr_of,
     first_of,
     fraction,
     gauge,
@@ -40,7 +42,8 @@ _STEP_SHARES = {
     )
     for name, (metric, what) in LIMITS.items()
 }
-CAP = first_of(setting("sched.max_running"), Highest("sched.running"))
+_TOLD = setting("sched.max_running")
+CAP = first_of(_TOLD, Highest("sched.running"))
 """The most that may run; where nobody says it, the most that was seen running."""
 _NO_TOKEN = "no token was generated in this segment"
 
@@ -54,6 +57,45 @@ declare(
     label="prefilled",
 )
 declare("requests_per_s", rate("requests.finished"), UP, "Requests finished per second.")
+declare(
+    "work_per_s",
+    first_of(
+        rate("tokens.generated"),
+        rate("requests.finished"),
+        expr_of(1.0) / mean_of("latency.tpot"),
+        expr_of(1.0) / mean_of("latency.e2e"),
+        expr_of(1.0) / mean_of("latency.ttft"),
+        says=(
+            "",
+            "",
+            "inferred: one over the time of a token",
+            "inferred: one over the time of a request",
+            "inferred: one over the time to the first token",
+        ),
+    ),
+    UP,
+    "Output tokens a second, else requests a second, else one over the time that one of them takes.",
+    unit="1/s",
+)
+declare(
+    "prompt_pace",
+    first_of(
+        rate("tokens.prompt"),
+        expr_of(1.0) / mean_of("latency.ttft"),
+        expr_of(1.0) / mean_of("latency.e2e"),
+        says=("", "inferred: one over the time to the first token", "inferred: one over the time of a request"),
+    ),
+    UP,
+    "Prompt tokens a second, else one over the time to the first token, or of a request.",
+    unit="1/s",
+)
+declare(
+    "cap_is_known",
+    first_of(_TOLD / _TOLD, 1 - setting("config.stated"), expr_of(1.0)),
+    NEITHER,
+    "1 where a limit on running requests is told, or can be seen in how many run over time; 0 in single figures.",
+    unit="flag",
+)
 running = declare(
     "running_requests", gauge("sched.running"), NEITHER, "Requests running, time average.", label="running"
 )
@@ -66,6 +108,15 @@ declare(
 )
 declare(
     "fetching_requests", gauge("sched.fetching"), NEITHER, "Waiting requests whose KV is being loaded, time average."
+)
+_by_engine = OverCells(gauge("sched.running"), "engine", "highest")
+_even = _by_engine / OverCells(gauge("sched.running"), "engine", "most_over_mean")
+declare(
+    "running_unevenness",
+    (_by_engine - _even) * (_by_engine - _even) / _even,
+    DOWN,
+    "Square of what the busiest engine runs above an equal share, over that share: dealt at random it stays below 9.",
+    unit="x",
 )
 declare("preemptions", increase("sched.preemptions"), DOWN, "Running requests put back, in this segment.")
 declare("preemptions_per_s", rate("sched.preemptions"), DOWN, "Running requests put back per second.")

@@ -42,6 +42,12 @@ declare(
 declare("gpu_memory_used_bytes", gauge("gpu.mem_used"), NEITHER, "Device memory in use, all GPUs.", label="GPU memory")
 declare("gpu_power_w", gauge("gpu.power"), NEITHER, "Power draw, all GPUs.", label="GPU power")
 declare("pcie_rx_bytes_per_s", gauge("gpu.pcie_rx"), NEITHER, "Received by all GPUs over PCIe per second.")
+declare(
+    "top_function_share",
+    gauge("host.top_function_share"),
+    DOWN,
+    "Share of the host's processor time in its costliest function.",
+)
 declare("host_cpu_share", gauge("host.cpu_util"), NEITHER, "Busy share of all CPU cores.")
 declare(
     "process_cores",

@@ -31,6 +31,17 @@ declare("kv_reserved_bytes", _POOL, NEITHER, "Bytes the pool holds from the devi
 declare("kv_assumed_bytes", gauge("kv.assumed_bytes"), NEITHER, "KV bytes admission counts for running requests.")
 usage = declare("kv_usage_ratio", gauge("kv.usage_ratio"), NEITHER, "Share of the pool that live requests hold.")
 declare("kv_capacity_tokens", setting("kv.capacity_tokens"), UP, "Tokens the pool can hold, as configured.")
+declare(
+    "kv_held_share",
+    first_of(
+        usage,
+        gauge("sched.running") * mean_of("request.tokens_in") / setting("kv.capacity_tokens"),
+        says=("", "inferred: prompts of the running requests / tokens the pool can hold"),
+    ),
+    NEITHER,
+    "Share of the pool that live requests hold; where nobody says it, what their prompts take of it.",
+    unit="ratio",
+)
 kv_bytes_per_token = declare(
     "kv_bytes_per_token",
     first_of(gauge("kv.bytes_per_token_measured"), ratio("kv.resident_bytes", "kv.used_tokens", "B")),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from kvscope.signals.algebra import Expr, gauge, mean_of, setting
+from kvscope.signals.algebra import Expr, first_of, gauge, mean_of, setting
 from kvscope.signals.registry import DOWN, NEITHER, declare
 from probes.catalog import CATALOG
 
-_ELSEWHERE = {"kv.index_buffer_bytes": ("index_buffer_bytes", "Bytes of the buffer that scores every position.")}
+_ELSEWHERE = {
+    "kv.index_buffer_bytes": ("index_buffer_bytes", "Bytes of the buffer that scores every position."),
+    "sched.max_running": ("running_limit", "Most requests the scheduler may run at once, as configured."),
+    "kv.padding_share": ("kv_padding_share", "Share of the pool's pages that pads layers to a common size."),
+}
 
 for _metric, (_name, _help) in _ELSEWHERE.items():
     declare(_name, setting(_metric), NEITHER, _help)
@@ -46,4 +50,23 @@ _against(
     "topk_over_prompt",
     setting("config.sparse_topk") / _prompt,
     "Tokens sparse attention reads / prompt tokens: near 1 there is nothing to leave out.",
+)
+_against(
+    "longest_that_fit",
+    setting("kv.capacity_tokens") / setting("config.max_context"),
+    "Tokens the pool can hold / longest context of a request: how many of the longest fit at once.",
+)
+_INDEX_ROW, _LATENT_ROW = 132.0, 656.0
+"""Bytes of a token in DeepSeek's index (128 numbers of 8 bits, one scale) and of a latent row of 8 bits with RoPE."""
+_scored = _prompt * _INDEX_ROW
+declare(
+    "index_read_share",
+    first_of(
+        gauge("index.read_share"),
+        _scored / (_scored + setting("config.sparse_topk") * _LATENT_ROW),
+        says=("", "inferred: 132 bytes of index a token of context, 656 bytes for each token that is chosen"),
+    ),
+    DOWN,
+    "Share of the KV bytes a decode step reads that is index keys: they grow with the context, what is chosen not.",
+    unit="ratio",
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kvscope.signals.algebra import first_of, gauge, rate, ratio, share
+from kvscope.signals.algebra import first_of, gauge, mean_of, rate, ratio, setting, share
+from kvscope.signals.memory import kv_bytes_per_token
 from kvscope.signals.registry import DOWN, NEITHER, UP, declare
 
 _HOT, _COLD = "tier.hot_accesses", "tier.cold_accesses"
@@ -147,4 +148,30 @@ declare(
     gauge("transfer.post_share"),
     DOWN,
     "Share of a transfer's time spent on submitting its pieces.",
+)
+declare("tier_hits_per_s", rate("tier.hits"), UP, "Prompt tokens found in a slower tier per second.")
+declare(
+    "tier_load_share",
+    rate("tier.load_time"),
+    DOWN,
+    "Time of loads from a slower tier per second, overlapped with compute or not.",
+)
+declare("tier_lookup_s", mean_of("tier.lookup_time"), DOWN, "Looking up a request in a slower tier, mean.")
+declare(
+    "tier_loaded_share",
+    ratio("tier.tokens_in", "tier.hits", "ratio", "nothing was found in a slower tier"),
+    NEITHER,
+    "Prompt tokens loaded from a slower tier / found there: the others lay in the pool already.",
+)
+_HELD = first_of(setting("tier.capacity_bytes"), setting("config.host_cache_bytes"))
+declare(
+    "working_set_over_tier",
+    first_of(
+        setting("tier.working_set_bytes") / _HELD,
+        setting("prefix.working_set_tokens") / setting("tier.capacity_tokens"),
+        setting("prefix.working_set_tokens") * kv_bytes_per_token / _HELD,
+    ),
+    DOWN,
+    "KV that comes back / what a slower tier can hold: above 1, used in turn, all of it is dropped before its use.",
+    unit="x",
 )

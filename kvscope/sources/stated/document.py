@@ -18,13 +18,15 @@ counter's value is per second unless its unit says otherwise. A trouble report h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from kvscope.errors import SourceError
-from kvscope.sources.stated.figure import MEASURED, Stated, aliases, figure_of, number_of, take_settings
+from kvscope.sources.stated.arms import replicas
+from kvscope.sources.stated.figure import MEASURED, Figure, Stated, aliases, figure_of, number_of, take_settings
 from probes import border
 
 _MOST = 5000
@@ -112,17 +114,32 @@ def _stated(found: Mapping[Any, Any]) -> Stated:
     if "device" not in stated.tags and isinstance(found.get("hardware"), str):
         stated.tags["device"] = found["hardware"][:120]
     report = found.get("observations")
+    stated.report = isinstance(report, list)
     rows = report if isinstance(report, list) else found.get("values")
     items = [one for one in rows[:_MOST] if isinstance(one, dict)] if isinstance(rows, list) else []
     phase = next((str(one.get("value")) for one in items if one.get("key") == "phase"), "")
     phase = phase if phase in ("prefill", "decode") else ""
     for one in items:
         _take(one, stated, phase)
+    stated.figures = replicas(stated.figures) + _shares_of_steps(stated)
     flags = found.get("config_flags") or found.get("config")
     take_settings(stated, flags if isinstance(flags, dict) else {})
     seconds = number_of(found.get("seconds"))
     stated.seconds = seconds[0] if seconds and seconds[0] > 0 else 0.0
     return stated
+
+
+def _shares_of_steps(stated: Stated) -> list[Figure]:
+    """Return the step's own second for times that are told of one step: they become shares of it."""
+    found = []
+    for one in list(stated.figures):
+        per = aliases()["keys"].get(one.key, {}).get("per")
+        step = next((step for step in stated.figures if step.key == per and step.arm == one.arm), None) if per else None
+        if step is not None and step.value > 0:
+            stated.figures.remove(one)
+            found += [replace(one, value=one.value / step.value, total=False)]
+            found += [Figure(one.key, "time.step", (), 1.0, one.arm)]
+    return found
 
 
 def _take(one: Mapping[Any, Any], stated: Stated, phase: str) -> None:

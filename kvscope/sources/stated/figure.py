@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -55,6 +55,8 @@ class Figure:
     arm: str = ""
     total: bool = False
     """A count over the whole run rather than a rate or a state."""
+    statistic: str = ""
+    """``p99`` and the like; empty for a mean, or where nobody says."""
 
 
 @dataclass(slots=True)
@@ -65,12 +67,16 @@ class Stated:
     tags: dict[str, str] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
     settings: dict[str, float] = field(default_factory=dict)
+    varied: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Flag → its two values, where one run had the one and the other the other (``fp8 vs auto``, ``1 -> 2``)."""
     seconds: float = 0.0
     """How long the run took, where that was said: totals become rates."""
     unknown: list[str] = field(default_factory=list)
     what: str = "figures"
     notes: list[str] = field(default_factory=list)
     """What a person should know of how the document was read."""
+    report: bool = False
+    """Whether it tells of trouble, and perhaps of its cure, rather than of a change somebody tried."""
     arms: dict[str, str] = field(default_factory=dict)
     """Arm → what its document calls it, where that is another name."""
 
@@ -108,6 +114,11 @@ def number_of(value: object) -> tuple[float, str] | None:
 def figure_of(name: str, value: float, unit: str, arm: str, stated: Stated, phase: str = "") -> list[Figure]:
     """Return a stated figure under its canonical name, or under none; a name that means nothing is listed."""
     metric, labels, factor, rest = _meaning(name, stated.engine, phase)
+    statistic = ""
+    if not metric:
+        plain, statistic = _plain(name)
+        metric, labels, factor, rest = _meaning(plain, stated.engine, phase)
+        factor *= _factor(name, plain, metric)
     if not metric:
         if name not in stated.unknown:
             stated.unknown.append(name)
@@ -123,7 +134,31 @@ def figure_of(name: str, value: float, unit: str, arm: str, stated: Stated, phas
     alias = aliases()["keys"].get(name, {})
     if alias.get("percent") and scaled > 1:
         scaled /= 100
-    return [Figure(name, metric, labels, scaled if known else scaled * factor, arm, total)]
+    return [Figure(name, metric, labels, scaled if known else scaled * factor, arm, total, statistic)]
+
+
+_TAIL = re.compile(r"[_. ](p\d{1,2}|median|max|min|mean|avg|average)(?=_|$)")
+_IN_NAME = re.compile(r"_(s|ms|us|gb|gib|mb|mib|bytes|tok|tokens|ratio|pct)$")
+
+
+def _plain(name: str) -> tuple[str, str]:
+    """Return a name without its statistic, and without its unit where only that one is known; and the statistic."""
+    found = _TAIL.search(name)
+    statistic = found[1] if found else ""
+    text = _TAIL.sub("", name, count=1)
+    if text not in aliases()["keys"]:
+        text = _IN_NAME.sub("", text)
+    return text, "" if statistic in ("mean", "avg", "average") else {"median": "p50"}.get(statistic, statistic)
+
+
+def _factor(name: str, plain: str, metric: str) -> float:
+    """What a unit at the end of a name multiplies by; 1 where an alias knows the name with it."""
+    found = _IN_NAME.search(_TAIL.sub("", name, count=1))
+    line = metric_of(metric)
+    if found is None or line is None or plain.endswith(found[0]):
+        return 1.0
+    value, known = _scaled(1.0, found[1], line.unit)
+    return value if known else 1.0
 
 
 def _scaled(value: float, unit: str, wanted: str) -> tuple[float, bool]:
@@ -175,43 +210,6 @@ def unknown_notice(stated: Stated) -> list[str]:
     return [f"not a name that is known: {name}{nearest(name, known)}" for name in stated.unknown[:20]]
 
 
-def arms(figures: Sequence[Figure]) -> tuple[str, str]:
-    """Return baseline and current arm: as named, or else the better run first, since reports tell of what got worse.
-
-    Of all pairs that whose names say which was good and bad; whose runs were not mended; that differ in the bits of
-    KV; that are otherwise most alike in name; that are most apart in outcome.
-    """
-    names = list(dict.fromkeys(one.arm for one in figures if one.arm not in COMMON))
-    for pair in (("baseline", "current"), ("before", "after"), ("A", "B"), ("a", "b")):
-        if set(pair) <= set(names):
-            return pair
-    best: tuple[tuple[float, ...], str, str] | None = None
-    for good in names[:50]:
-        for bad in names[:50]:
-            worse = _worsened(figures, good, bad)
-            if good == bad or worse <= 1.0:
-                continue
-            score = (*_likeness(words_of(good), words_of(bad)), worse)
-            if best is None or score > best[0]:
-                best = score, good, bad
-    if best:
-        return best[1], best[2]
-    return "", names[0] if names else ""
-
-
-def _likeness(good: set[str], bad: set[str]) -> tuple[int, int, int, int]:
-    table = aliases()
-    named = len(good & set(table["good"])) + len(bad & set(table["bad"]))
-    mended = len((good | bad) & set(table["mended"]))
-    differ = _bits_of(good) != _bits_of(bad)
-    typed = {word for word in good & bad if word in table["bits"]}
-    return named, -mended, int(differ), len((good & bad) - typed)
-
-
-def _bits_of(words: Iterable[str]) -> set[float]:
-    return {bits for word in words if (bits := bits_of(word)) is not None}
-
-
 def bits_of(word: str) -> float | None:
     """Return the bits of a KV element by a word of a report; None where the word names no format."""
     found = kv_types.find(word)
@@ -221,48 +219,44 @@ def bits_of(word: str) -> float | None:
     return float(bits) if bits is not None else None
 
 
-def _worsened(figures: Sequence[Figure], good: str, bad: str) -> float:
-    """Return how many times worse ``bad`` did, as the geometric mean over the outcomes that both report."""
-    logs = []
-    for key, alias in aliases()["keys"].items():
-        first = next((one.value for one in figures if one.key == key and one.arm == good), None)
-        second = next((one.value for one in figures if one.key == key and one.arm == bad), None)
-        if alias.get("better") and first and second and first > 0 and second > 0:
-            logs.append(math.log(first / second) * (1 if alias["better"] == "up" else -1))
-    return math.exp(sum(logs) / len(logs)) if logs else 1.0
-
-
-def words_of(arm: str) -> set[str]:
-    """Return the words of an arm's name."""
-    return set(re.split(r"[\s,;/]+", arm.lower()))
-
-
-def figures_of_arm(stated: Stated, arm: str) -> list[Figure]:
-    """Return the figures of one run: its own, those of all, and those of a run whose name it continues."""
-    mine = [one for one in stated.figures if one.arm in COMMON or one.arm == arm or words_of(one.arm) < words_of(arm)]
-    mine.sort(key=lambda one: (one.arm != arm, one.arm in COMMON))
-    found: dict[tuple[str, Labels], Figure] = {}
-    for one in mine:
-        if one.metric:
-            found.setdefault((one.metric, one.labels), one)
-    return list(found.values())
-
-
 def take_settings(stated: Stated, flags: Mapping[Any, Any]) -> None:
     """Take settings: ``config.NAME``, an engine's own options, and the flags that reports name in their own ways."""
     settings = Settings(stated.engine)
-    table = aliases()["flags"]
     for name, value in list(flags.items())[:_MOST]:
         text = str(name)
-        if CATALOG.get(text) is not None and (found := number_of(value)) is not None:
+        if (two := _VARIED.fullmatch(str(value).strip())) is not None:
+            stated.varied[text] = two[1].strip(), two[2].strip()
+        elif CATALOG.get(text) is not None and (found := number_of(value)) is not None:
             settings.say(text, found[0], "person", str(value))
-        elif text in table and (read := _READ[table[text]["read"]](value)) is not None:
-            settings.say(table[text]["metric"], read, "person", str(value))
         else:
-            settings.read(text, str(value), "person")
+            _say(settings, text, value)
     stated.settings |= settings.values() | _types(flags, stated.engine)
     if tags := settings.tags():
         stated.tags |= tags
+
+
+def _say(settings: Settings, name: str, value: object) -> None:
+    """Take one flag: as reports name it, else as the engine does."""
+    known = aliases()["flags"].get(name, [])
+    said = False
+    for one in known if isinstance(known, list) else [known]:
+        if (read := _READ[one["read"]](value)) is not None:
+            settings.say(one["metric"], read, "person", str(value))
+            said = True
+    if not said:
+        settings.read(name, str(value), "person")
+
+
+def said_by(flags: Mapping[str, str], engine: str) -> dict[str, float]:
+    """Return what flags of one run mean, under canonical names."""
+    settings = Settings(engine)
+    for name, value in flags.items():
+        _say(settings, name, value)
+    return settings.values()
+
+
+_VARIED = re.compile(r"(.{1,60}?)\s+(?:vs\.?|versus|->|→)\s+(.{1,60})")
+"""A flag's value in each of two runs."""
 
 
 def _types(flags: Mapping[Any, Any], engine: str) -> dict[str, float]:
@@ -301,5 +295,11 @@ _READ: dict[str, Any] = {
     "says_window": lambda value: float("window" in str(value).lower()),
     "says_indexed": lambda value: float(str(value).lower() in ("dsa", "nsa")),
     "bits": _bits,
+    "says_random": lambda value: float("random" in str(value).lower()),
+    "says_state": lambda value: float(any(word in str(value).lower() for word in ("recurrent", "mamba", "linear"))),
+    "first_number": lambda value: next((float(one) for one in re.findall(r"\d+", str(value))[:1]), None),
+    "latent_topk": lambda value: 2048.0,
+    "overcommits": lambda value: 0.0 if "max_util" in str(value).lower() else None,
+    "host_sampling": lambda value: float(any(word in str(value).lower() for word in ("penalt", "grammar", "guided"))),
 }
 """How a flag's text becomes a number; None where it says nothing that can be used."""

@@ -6,22 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kvscope.sources.source import Description, Mark, Poll
-from kvscope.sources.stated.figure import (
-    Figure,
-    Stated,
-    aliases,
-    arms,
-    bits_of,
-    figures_of_arm,
-    unknown_notice,
-    words_of,
-)
+from kvscope.sources.stated.arms import arms, figures_of_arm, said_by_names
+from kvscope.sources.stated.figure import Figure, Stated, aliases, unknown_notice
 from probes.catalog import COUNTER, metric_of
 from probes.sample import Labels, Sample, labels_of
 
 ROWS, EVERY_S = 30, 2.0
-_JITTER = 1e-6
-"""So much does a stated gauge move: what stands still to the last digit is a gauge that nobody refreshes."""
 NOTE = "figures as stated: one number stands for a run, and its error is not known"
 
 
@@ -30,7 +20,7 @@ class StatedSource:
 
     def __init__(self, stated: Stated, target: Path, when_s: float) -> None:
         self._stated, self._target = stated, target
-        before, after = arms(stated.figures)
+        before, after = arms(stated.figures, stated.report)
         self._arms = [arm for arm in (before, after) if arm] or [""]
         self._begins = when_s - ROWS * EVERY_S * (len(self._arms) + 1)
         self._given = False
@@ -59,6 +49,7 @@ class StatedSource:
                 marks.append(Mark(run[0], t, {"engine": self._stated.engine, **self._stated.tags}))
             samples += _steady(run[1], t, totals, self._stated.seconds)
             t += (ROWS + 1) * EVERY_S
+        samples.append(Sample("config.stated", 1.0, t - EVERY_S))
         samples.append(Sample("engine.info", 1.0, t - EVERY_S, labels_of(engine=self._stated.engine)))
         return Poll(samples, tuple(marks), tuple(self._notices()), ended=True)
 
@@ -66,7 +57,8 @@ class StatedSource:
         """Nothing is held open."""
 
     def _runs(self) -> Iterator[tuple[str, list[Figure]]]:
-        settings = [Figure(name, name, (), value) for name, value in self._stated.settings.items()]
+        usual = aliases()["engine_settings"].get(self._stated.engine, {})
+        settings = [Figure(name, name, (), float(value)) for name, value in (usual | self._stated.settings).items()]
         ratios = self._ratios()
         if ratios and len(self._arms) < 2:
             yield "before", settings + [Figure(name, name, (), 1.0) for name in ratios]
@@ -74,7 +66,11 @@ class StatedSource:
             name = ("before", "after")[index] if len(self._arms) > 1 else "after"
             last = index + 1 == len(self._arms)
             own = [Figure(name, name, (), value) for name, value in ratios.items()] if last else []
-            yield name, _typed([*settings, *figures_of_arm(self._stated, arm), *own], arm)
+            other = self._arms[1 - index] if len(self._arms) > 1 else ""
+            said = said_by_names(self._stated, arm, other)
+            mine = [*settings, *figures_of_arm(self._stated, arm, other), *own]
+            mine = [one for one in mine if one.metric not in said]
+            yield name, mine + [Figure(metric, metric, (), value) for metric, value in said.items()]
 
     def _ratios(self) -> Mapping[str, float]:
         """Figures that tell only how a run compares with another: that one is 1."""
@@ -90,15 +86,6 @@ class StatedSource:
         if any(one.total for one in self._stated.figures) and not self._stated.seconds:
             yield "counts without a time (seconds: …): their ratios are right, their rates are not"
         yield from unknown_notice(self._stated)
-
-
-def _typed(figures: list[Figure], arm: str) -> list[Figure]:
-    """The figures of a run with the KV type that its name tells: that one is its own, another may be of all runs."""
-    bits = [found for word in words_of(arm) if (found := bits_of(word)) is not None]
-    if not bits:
-        return figures
-    others = [one for one in figures if one.metric != "config.kv_bits"]
-    return [*others, Figure("config.kv_bits", "config.kv_bits", (), min(bits))]
 
 
 def _steady(
@@ -117,7 +104,5 @@ def _steady(
                 totals[key] = totals.get(key, 0.0) + (rate * EVERY_S if row else 0.0)
                 samples.append(Sample(one.metric, totals[key], t, one.labels))
             else:
-                still = one.metric.startswith(("config.", "sched.")) or line.kind == "info"
-                moved = 1.0 if still else 1.0 + _JITTER * ((row * 7) % 5 - 2)
-                samples.append(Sample(one.metric, one.value * moved, t, one.labels))
+                samples.append(Sample(one.metric, one.value, t, one.labels))
     return samples

@@ -11,7 +11,8 @@ from kvscope.cli import run
 from kvscope.errors import SourceError
 from kvscope.sources import open_target
 from kvscope.sources.stated import document, result
-from kvscope.sources.stated.figure import arms, figures_of_arm, number_of, unknown_notice
+from kvscope.sources.stated.arms import arms, figures_of_arm
+from kvscope.sources.stated.figure import number_of, unknown_notice
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 RESULTS = sorted(path for path in (SAMPLES / "results").iterdir() if path.name != "README.md")
