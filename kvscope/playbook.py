@@ -33,7 +33,7 @@ __all__ = ["Playbook", "load_all", "load_playbook", "shipped_dir"]
 REQUIRED = ("schema", "id", "title", "status", "symptom", "cause", "tests")
 _KEYS = (*REQUIRED, "triage", "compare", "rivals", "gain", "experiment", "fix", "notes", "thresholds")
 GAIN_SIGNALS = ("remaining_of", "pool_usage", "wasted_share", "batch_growth", "per_token_share", "also_replaces")
-SOURCES = ("arithmetic", "measured", "vendor", "literature", "judgement")
+SOURCES = ("measured", "vendor", "literature", "arithmetic", "judgement")
 
 
 def load_playbook(path: Path) -> Playbook:

@@ -92,7 +92,7 @@ class ExperimentRule:
 class Provenance:
     """Where a check's threshold comes from."""
 
-    source: Literal["arithmetic", "measured", "vendor", "literature", "judgement"]
+    source: Literal["measured", "vendor", "literature", "arithmetic", "judgement"]
     says: str
 
 

@@ -91,7 +91,7 @@ declare(
 )
 declare(
     "cap_is_known",
-    first_of(_TOLD / _TOLD, 1 - setting("config.stated"), expr_of(1.0)),
+    first_of(_TOLD / _TOLD, 1 - setting("config.stated"), gauge("sched.running") - gauge("sched.running") + 1.0),
     NEITHER,
     "1 where a limit on running requests is told, or can be seen in how many run over time; 0 in single figures.",
     unit="flag",
@@ -109,13 +109,13 @@ declare(
 declare(
     "fetching_requests", gauge("sched.fetching"), NEITHER, "Waiting requests whose KV is being loaded, time average."
 )
-_by_engine = OverCells(gauge("sched.running"), "engine", "highest")
-_even = _by_engine / OverCells(gauge("sched.running"), "engine", "most_over_mean")
+_by_engine = OverCells(gauge("sched.running"), "replica", "highest")
+_even = _by_engine / OverCells(gauge("sched.running"), "replica", "most_over_mean")
 declare(
     "running_unevenness",
     (_by_engine - _even) * (_by_engine - _even) / _even,
     DOWN,
-    "Square of what the busiest engine runs above an equal share, over that share: dealt at random it stays below 9.",
+    "Square of what the busiest replica runs above an equal share, over that share: dealt at random it stays below 9.",
     unit="x",
 )
 declare("preemptions", increase("sched.preemptions"), DOWN, "Running requests put back, in this segment.")

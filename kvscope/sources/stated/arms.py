@@ -235,4 +235,4 @@ def _labelled(one: Figure, kept: set[str]) -> Figure:
     rest = _REPLICA.sub("", one.arm).strip()
     if found is None or rest not in kept:
         return one
-    return replace(one, arm=rest, labels=labels_of(**dict(one.labels), engine=found[0].strip()))
+    return replace(one, arm=rest, labels=labels_of(**dict(one.labels), replica=found[0].strip()))
