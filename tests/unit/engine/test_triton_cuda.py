@@ -207,6 +207,55 @@ def test_prompts_lists_ranks_and_rotation_compile_for_hopper(cold: bool) -> None
         assert made.metadata.shared <= 227 * 1024
 
 
+LATENT_POINTERS = {
+    "q": "*bf16", "out": "*bf16", "rows": "*bf16", "part_at": "*fp32", "weight_at": "*fp32", "queries": "*i8",
+    "weights": "*fp32", "keys": "*i8", "hits": "*i64",
+}  # fmt: skip
+LATENT_NUMBERS = (
+    "capacity",
+    "parts",
+    "share",
+    "table_stride",
+    "list_stride",
+    "tiles",
+    "k",
+    "pieces",
+    "fetchers",
+    "stride",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paged", [True, False])
+def test_latent_rows_their_index_and_the_host_tier_compile_for_hopper(paged: bool) -> None:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    from engine.kernels._cuda.hosted import OLDEST, PIECE, fetch_pages, find_slots
+    from engine.kernels._cuda.latent import JOINED_AT_ONCE, attend_rows, join_rows
+    from engine.kernels._cuda.latent_index import BINS, mark_rows, pick_rows, score_rows
+
+    shape = {
+        "HEADS": 16, "LANES": 16, "LATENT": 512, "ROPE": 64, "PAGED": paged, "TOKENS": 64 if paged else 1, "STEP": 32,
+        "STAGES": 2, "JOINED": not paged, "TURNED": paged, "UPCAST": False, "PRECISION": "tf32", "EARLY": paged,
+    }  # fmt: skip
+    index = {"HEADS": 64, "LANES": 64, "DIM": 128, "TOKENS": 64, "BINS": BINS, "STAGES": 4, "UPCAST": False}
+    picked = {"BINS": BINS, "TOKENS": 64, "OWN": 0 if paged else 128, "ROWS": 4096, "TILES": 16, "EARLY": paged}
+    hosted = {"CAP": 256, "SLOTS": 512, "OLDEST": OLDEST, "WORDS": 16384, "PIECE": PIECE}
+    for kernel, constants, warps in (
+        (attend_rows, shape, 4), (join_rows, shape | {"STEP": JOINED_AT_ONCE}, 4),
+        (score_rows, index | {"EARLY": paged}, 4), (mark_rows, picked, 8), (pick_rows, picked, 8),
+        (find_slots, hosted, 4), (fetch_pages, hosted, 4),
+    ):  # fmt: skip
+        numbers = dict.fromkeys(LATENT_NUMBERS, "i32") | {"scale": "fp32"}
+        types = {name: numbers.get(name, LATENT_POINTERS.get(name, "*i32")) for name in kernel.arg_names}
+        own = {name: value for name, value in constants.items() if name in types}
+        source = ASTSource(fn=kernel, signature=types | dict.fromkeys(own, "constexpr"), constexprs=own)
+        made = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "enable_fp_fusion": True})
+        assert "cubin" in made.asm
+        assert made.metadata.shared <= 227 * 1024
+
+
 def test_every_kernel_that_is_launched_is_compiled_for_hopper_here() -> None:
     files = [*(ROOT / "engine/kernels/_cuda").glob("*.py"), *(ROOT / "engine/forms").glob("*/cuda.py")]
     here = Path(__file__).read_text()
