@@ -236,6 +236,10 @@ class Instruments:
         self._steps += 1
         self.recorder.commit()
 
+    def changed(self) -> None:
+        """Settings changed: read the pool at the next step, or a segment begins with what the last one held."""
+        self._steps = 0
+
     def idle(self, seconds: float) -> None:
         """Time passed with nothing to run; written with the next row."""
         self.recorder.add("time.idle", seconds)

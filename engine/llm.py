@@ -151,6 +151,8 @@ class Engine:
         new = self.knobs.with_text(changes)
         check_knobs(new, self.device)
         reconfigure(self, new, longest)
+        if self.probe is not None:
+            self.probe.changed()
         return self.knobs
 
     @property

@@ -120,6 +120,19 @@ def test_without_a_probe_nothing_is_measured_for_it() -> None:
     assert made.probe is None
 
 
+def test_the_first_row_after_a_change_holds_what_the_pool_holds_then() -> None:
+    made, sink, _ = observed()
+    made.submit(prompt(200), 40)
+    for _ in range(9):
+        made.step()
+    before = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    made.set_knobs({"policy": "combined", "hot_share": "0.1", "window_tokens": "32"})
+    made.step()
+    first = dict(zip(columns(CONFIG.layers), sink.steps[-1], strict=True))
+    assert first["kv.resident_bytes"] == sum(made.cache.weighed()[0]) < 0.8 * before["kv.resident_bytes"]
+    assert first["kv.cold_entries[0]"] > 0
+
+
 def test_moves_over_the_host_link_and_changes_of_precision_have_names_of_their_own() -> None:
     made, sink, _ = observed(policy="combined", host_mib="1", host_share="0.9", hot_share="0.1", host_link_mb_s="1000")
     made.submit(prompt(200), 40)
