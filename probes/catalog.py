@@ -260,6 +260,7 @@ _METRICS = (
     Metric("config.kv_key_bits", _G, "bits", "Bits of one stored element of the keys, scales included."),
     Metric("config.kv_value_bits", _G, "bits", "Bits of one stored element of the values, scales included."),
     Metric("config.kv_type_off_path", _G, "flag", "1 where the device has no attention kernel for the KV's types."),
+    Metric("config.host_fallback", _G, "flag", "1 where the host computes what the device has no kernel for."),
     Metric("config.kv_unified", _G, "flag", "1 where all requests share one pool, 0 where each slot has its own."),
     Metric("config.flash_attention", _G, "flag", "1 where attention runs as one fused kernel."),
     Metric("config.max_batched_tokens", _G, "tokens", "Tokens that a step may compute."),
@@ -272,6 +273,9 @@ _METRICS = (
     Metric("config.kv_memory_bytes", _G, "B", "Bytes of one device that were left for the KV pool."),
     Metric("config.graph_bytes", _G, "B", "Bytes that captured graphs hold."),
     Metric("config.graphs", _G, "flag", "1 where decode steps run from captured graphs."),
+    Metric(
+        "config.async_scheduling", _G, "flag", "1 where a step is scheduled while the device computes the one before."
+    ),
     Metric("config.graph_max_batch", _G, "requests", "Largest batch for which a graph was captured."),
     Metric("config.graph_memory_estimated", _G, "flag", "1 where estimated memory of graphs is taken out of the pool."),
     Metric("config.reserved_output_tokens", _G, "tokens", "Tokens booked ahead for a request's output."),

@@ -9,6 +9,7 @@ from kvscope.signals.algebra import (
     QUEUED,
     RUNNING,
     Clip,
+    Expr,
     Highest,
     OverCells,
     expr_of,
@@ -109,13 +110,25 @@ declare(
 declare(
     "fetching_requests", gauge("sched.fetching"), NEITHER, "Waiting requests whose KV is being loaded, time average."
 )
-_by_engine = OverCells(gauge("sched.running"), "replica", "highest")
-_even = _by_engine / OverCells(gauge("sched.running"), "replica", "most_over_mean")
+
+
+def _unevenness(what: Expr, of: str = "replica") -> Expr:
+    most = OverCells(what, of, "highest")
+    even = most / OverCells(what, of, "most_over_mean")
+    return (most - even) * (most - even) / even
+
+
 declare(
     "running_unevenness",
-    (_by_engine - _even) * (_by_engine - _even) / _even,
+    first_of(
+        _unevenness(gauge("sched.running")),
+        _unevenness(increase("router.requests"), "worker"),
+        _unevenness(increase("router.requests")),
+        says=("", "counted: requests sent to each worker", "counted: requests sent to each replica"),
+    ),
     DOWN,
-    "Square of what the busiest replica runs above an equal share, over that share: dealt at random it stays below 9.",
+    "Square of what the busiest replica runs (or was sent) above an equal share, over that share: dealt at random it "
+    "stays below 9.",
     unit="x",
 )
 declare("preemptions", increase("sched.preemptions"), DOWN, "Running requests put back, in this segment.")

@@ -56,6 +56,16 @@ _against(
     setting("kv.capacity_tokens") / setting("config.max_context"),
     "Tokens the pool can hold / longest context of a request: how many of the longest fit at once.",
 )
+_against(
+    "kv_type_unsupported",
+    first_of(
+        setting("config.kv_type_off_path"),
+        setting("config.host_fallback") * (16.0 / setting("config.kv_bits") - 1.0),
+        says=("", "inferred: the host computes what the device has no kernel for, and KV is not of 16 bits"),
+    ),
+    "1 where the device has no attention kernel for the KV's types; else, where the host takes over, by how "
+    "much a token's KV is smaller than in 16 bits.",
+)
 _INDEX_ROW, _LATENT_ROW = 132.0, 656.0
 """Bytes of a token in DeepSeek's index (128 numbers of 8 bits, one scale) and of a latent row of 8 bits with RoPE."""
 _scored = _prompt * _INDEX_ROW

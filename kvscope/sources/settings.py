@@ -106,6 +106,8 @@ _VLLM = {
     "no_enable_prefix_caching": Option("config.prefix_caching", _off),
     "enforce_eager": Option("config.graphs", _off),
     "cudagraph_mode": Option("config.graphs", _graphs),
+    "async_scheduling": Option("config.async_scheduling", _flag),
+    "no_async_scheduling": Option("config.async_scheduling", _off),
     "max_cudagraph_capture_size": Option("config.graph_max_batch", _positive),
     "cudagraph_capture_sizes": Option("config.graph_max_batch", _largest),
     "cuda_graph_sizes": Option("config.graph_max_batch", _largest),
@@ -132,6 +134,8 @@ _SGLANG = {
     "max_total_tokens": Option("kv.capacity_tokens", _positive),
     "disable_radix_cache": Option("config.prefix_caching", _off),
     "disable_cuda_graph": Option("config.graphs", _off),
+    "disable_overlap_schedule": Option("config.async_scheduling", _off),
+    "enable_hierarchical_cache": Option("config.slower_tier", _flag),
     "cuda_graph_max_bs": Option("config.graph_max_batch", _positive),
     "cuda_graph_bs": Option("config.graph_max_batch", _largest),
     "page_size": Option("kv.block_size", _positive),
@@ -179,6 +183,7 @@ _TENSORRT_LLM = {
     "host_cache_size": Option("config.host_cache_bytes", _size),
     "enable_chunked_prefill": Option("config.chunked_prefill", _flag),
     "speculative_config": Option("config.speculative", _given),
+    "disable_overlap_scheduler": Option("config.async_scheduling", _off),
 }
 _LMDEPLOY = {
     "tp": Option("config.tensor_parallel"),

@@ -63,7 +63,7 @@ def _added(plain: str, other: str) -> bool:
     )
 
 
-_FEATURES = ("config.speculative", "config.sparse_index", "config.slower_tier")
+_FEATURES = ("config.speculative", "config.sparse_index", "config.slower_tier", "config.host_sampling")
 
 
 def _repeat(names: Sequence[str]) -> tuple[str, str] | None:
@@ -191,7 +191,7 @@ def _told(arm: str, words: Mapping[str, Sequence[str]]) -> bool | None:
     text = re.split(r"[^a-z0-9.]+", arm.lower())
     for index, word in enumerate(text):
         if word in words["on"] or word in words.get("off", ()):
-            around = {*text[max(0, index - 1) : index], *text[index + 1 : index + 2]}
+            around = {*text[max(0, index - 2) : index], *text[index + 1 : index + 2]}
             denied = bool(around & set(aliases()["denied"]))
             return (word in words["on"]) != denied
     return None
@@ -227,7 +227,9 @@ def replicas(figures: Sequence[Figure]) -> list[Figure]:
     return [_labelled(one, kept) for one in figures]
 
 
-_REPLICA = re.compile(r"(?:^|\s)(?:e|engine|rank|dp|replica|worker|pod|node|instance)[-_#= ]?(?:\d{1,3}|[a-z])$")
+_REPLICA = re.compile(
+    r"(?:^|\s)(?:e|engine|rank|dp|replica|worker|pod|node|instance)[-_#= ]?(?:\d{1,3}|[a-z])$", re.IGNORECASE
+)
 
 
 def _labelled(one: Figure, kept: set[str]) -> Figure:
