@@ -9,10 +9,14 @@ The bound is the whole cost of the cause; expected is what the rule's experiment
   and not expected.
 - ``fit_more`` reads how many times too large admission's estimate is: as many times more requests fit, if they exist;
   1 / ``pool_usage`` at most, where that is given.
+- ``run_waiting`` reads how many times more would run if none had to wait. They yield at most as many times more tokens;
+  expected is what the step's fixed part says, where that is known. Where nobody waits, requests fail or come back: what
+  room would bring them cannot be told.
 - ``grow_batch`` reads the share h of a step that a larger batch does not lengthen. A batch n times larger takes
   h + n (1 − h) of today's step and yields n times the tokens; never more than 1 / (1 − h). ``batch_growth``
   says by how much the batch can grow, ``growth_limit`` by how much the experiment lets it. ``per_token_share`` of the
-  time goes with the tokens, whatever the batch.
+  time goes with the tokens, whatever the batch. Nothing is expected where nobody knows whether a step has a part that a
+  larger batch does not lengthen.
 - ``undo_change`` reads what the change moved: as many times as it grew (or shrank) is the bound and the expectation.
 - ``nothing`` gains nothing: what is at stake is whether the numbers can be believed, or the answer is right.
 - ``read_less`` reads how many times too much decode reads: attention's share shrinks by that factor.
@@ -78,6 +82,12 @@ def _fit_more(value: float, rule: GainRule, pair: Pair) -> Bounds:
     return (min(bound, demand.value) if isinstance(demand, Reading) else None), bound
 
 
+def _run_waiting(value: float, rule: GainRule, pair: Pair) -> Bounds:
+    together = pair.now("steps_have_room")
+    expected = min(together.value, value) if isinstance(together, Reading) else None
+    return (expected, value) if value > 1 else (None, None)
+
+
 def _grow_batch(value: float, rule: GainRule, pair: Pair) -> Bounds:
     apart = pair.now(rule.per_token_share) if rule.per_token_share else None
     fixed = _clipped(value)
@@ -89,7 +99,13 @@ def _grow_batch(value: float, rule: GainRule, pair: Pair) -> Bounds:
         return None, bound
     most = max(1.0, room.value)
     grown = min(most, rule.growth_limit) if rule.growth_limit else most
-    return grown / (fixed + grown * (1 - fixed)), min(bound, most)
+    known = isinstance(pair.now("steps_have_room"), Reading)
+    return (_yield(grown, fixed) if known else None), min(bound, most)
+
+
+def _yield(grown: float, fixed: float) -> float:
+    """Return what a batch ``grown`` times as large yields where ``fixed`` of a step's time is paid once."""
+    return grown / (fixed + grown * (1 - fixed))
 
 
 def _read_less(value: float, _rule: GainRule, pair: Pair) -> Bounds:
@@ -114,6 +130,7 @@ def _nothing(_value: float, _rule: GainRule, _pair: Pair) -> Bounds:
 _KINDS: dict[str, Callable[[float, GainRule, Pair], Bounds]] = {
     "remove_share": _remove_share,
     "fit_more": _fit_more,
+    "run_waiting": _run_waiting,
     "grow_batch": _grow_batch,
     "read_less": _read_less,
     "undo_change": _undo_change,

@@ -11,7 +11,7 @@ from kvscope.checks import Check
 
 SCHEMA = 1
 Status = Literal["trial", "stable", "retired"]
-GainKind = Literal["remove_share", "fit_more", "grow_batch", "read_less", "undo_change", "nothing"]
+GainKind = Literal["remove_share", "fit_more", "run_waiting", "grow_batch", "read_less", "undo_change", "nothing"]
 Triage = Literal[
     "trust", "quality", "host", "transfer", "admission", "preemption", "prefix", "kernel", "load", "notice"
 ]

@@ -58,6 +58,21 @@ def stalled_gap_share(samples: Samples) -> Reading | Missing:
 
 
 @procedure(
+    "request_held_up_share",
+    unit="ratio",
+    reads=("latency.itl", "latency.e2e", "sched.queue_time", "sched.waiting", "tokens.generated"),
+    help="Share of a request's time that is no decode step: queue, prefill, prompts of others between its tokens.",
+)
+def request_held_up_share(samples: Samples) -> Reading | Missing:
+    decoding = signals.compute("request_decode_share", samples.store, samples.segment)
+    if isinstance(decoding, Missing):
+        return decoding
+    others = signals.compute("prefill_gap_share", samples.store, samples.segment)
+    between = others.value if isinstance(others, Reading) else 0.0
+    return _inferred(1 - decoding.value * (1 - between), "ratio", "a request without the decode steps of its own")
+
+
+@procedure(
     "cap_lift_gain",
     unit="x",
     reads=("sched.running", "sched.waiting", "time.linear", "time.host", "latency.e2e"),

@@ -259,7 +259,7 @@ def _loads(cut: Intervals) -> list[float]:
     return [prompt / max(1.0, steps[i] if steps else 1.0) for i, prompt in enumerate(prompts)]
 
 
-def _signal(read: Callable[[StepTimes], float]) -> Callable[[Samples], Reading | Missing]:
+def _signal(unit: str, read: Callable[[StepTimes], float]) -> Callable[[Samples], Reading | Missing]:
     def formula(window: Samples) -> Reading | Missing:
         cut = intervals_of(window)
         if isinstance(cut, Missing):
@@ -271,14 +271,26 @@ def _signal(read: Callable[[StepTimes], float]) -> Callable[[Samples], Reading |
         if found.gaps < 2:
             return Missing("fewer than two gaps between tokens in this segment", WATCH_LONGER)
         how = "inferred: fitted over prompt tokens" if found.fitted else "inferred: stretches without a prompt"
-        return Reading(read(found), 0.0, "s", how, len(cut.lengths), round(found.gaps))
+        return Reading(read(found), 0.0, unit, how, len(cut.lengths), round(found.gaps))
 
     return formula
 
 
-for _name, _help, _read in (
-    ("step_pure_s", "A decode step with no prompt beside it.", lambda found: found.pure_s),
-    ("prefill_between_tokens_s", "What prompts add to the mean gap between tokens.", lambda found: found.between_s),
-    ("stall_s", "What steps without a prompt take beyond the usual, on average.", lambda found: found.stalls_s),
-):
-    procedure(_name, unit="s", reads=_NEEDS, help=_help)(_signal(_read))
+_READS: tuple[tuple[str, str, str, Callable[[StepTimes], float]], ...] = (
+    ("step_pure_s", "s", "A decode step with no prompt beside it.", lambda found: found.pure_s),
+    (
+        "prefill_between_tokens_s",
+        "s",
+        "What prompts add to the mean gap between tokens.",
+        lambda found: found.between_s,
+    ),
+    (
+        "prefill_gap_share",
+        "ratio",
+        "Share of the time between tokens that prompts of others take.",
+        lambda found: found.between_s / found.token_s if found.token_s else 0.0,
+    ),
+    ("stall_s", "s", "What steps without a prompt take beyond the usual, on average.", lambda found: found.stalls_s),
+)
+for _name, _unit, _help, _read in _READS:
+    procedure(_name, unit=_unit, reads=_NEEDS, help=_help)(_signal(_unit, _read))

@@ -7,6 +7,7 @@ folder; ``KVSCOPE_DYNAMO_PYTHON`` and ``KVSCOPE_DYNAMO_MODEL`` the same for NVID
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -82,6 +83,16 @@ class Server:
             return None
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{self.engine.side}", timeout=5) as answer:
             return str(answer.read().decode())
+
+    def scheduled(self) -> tuple[float, float]:
+        """Return seconds that its threads ran, and seconds that they could have run and got no core."""
+        ran, waited = 0, 0
+        for process in self.processes:
+            for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+                with contextlib.suppress(OSError):
+                    fields = path.read_text().split()
+                    ran, waited = ran + int(fields[0]), waited + int(fields[1])
+        return ran / 1e9, waited / 1e9
 
     def stop(self) -> None:
         """End the processes that were started, by their own groups."""

@@ -64,7 +64,9 @@ def _run(case: Case, settings: Settings, load: Load, folder: Path, seconds: floa
         sender = threading.Thread(target=lambda: rows.extend(clients.run(WARM_S + seconds)), daemon=True)
         sender.start()
         time.sleep(WARM_S)
+        before = server.scheduled()
         _scrape(server, folder / "pages.jsonl.gz", seconds)
+        ran_s, waited_s = (after - was for after, was in zip(server.scheduled(), before, strict=True))
         sender.join(30)
     finally:
         server.stop()
@@ -82,6 +84,8 @@ def _run(case: Case, settings: Settings, load: Load, folder: Path, seconds: floa
         "warm_s": WARM_S,
         "started_s": round(server.started_s, 2),
         "busy": os.getloadavg()[0],
+        "ran_s": round(ran_s, 2),
+        "waited_s": round(waited_s, 2),
     }
     about["received"] = [clients.received.get(k, 0) for k in range(int(WARM_S + seconds))]
     (folder / "client.json").write_text(json.dumps({**about, "rows": as_rows(rows)}))

@@ -8,6 +8,7 @@ where it publishes any, and what its command line says; with ``--pages`` its pag
 A case is ``right`` where a true cause is among the first two findings and at most three causes are named, ``silent``
 where a cause was true and nothing was named, ``abstains`` where what is named leaves the true cause open by name,
 ``wrong`` where only other causes are named. Where nothing helped, silence is ``quiet`` and a finding a false alarm.
+A case whose truth lies below what equal runs differ by is ``not settled``, whatever is named.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from kvscope.whole import drain, read_whole
 from tests.lab.truth import SLUGS, Truth, floors_of, truth_of
 
 CLAIMS = ("confirmed", "likely", "possible")
-OUTCOMES = ("right", "abstains", "silent", "wrong", "quiet", "false alarm")
+OUTCOMES = ("right", "abstains", "silent", "wrong", "quiet", "false alarm", "not settled")
 CHAIN = {
     "prefill_compute_bound": ("long", "reuse", "pool/prefix"),
     "prefill_decode_interference": ("prompt", "reuse", "pool/prefix"),
@@ -119,6 +120,16 @@ def _said(path: Path) -> bool:
         return bool(file.read(1))
 
 
+def cases_of(folder: Path) -> list[tuple[Path, dict[str, float]]]:
+    """Return the cases of a folder, each with the floors of its engine."""
+    cases = sorted(path.parent for path in folder.glob("*/case.json"))
+    by_engine: dict[str, list[Path]] = {}
+    for path in cases:
+        by_engine.setdefault(path.name.partition("-")[0], []).append(path)
+    floors = {engine: floors_of(found) for engine, found in by_engine.items()}
+    return [(path, floors[path.name.partition("-")[0]]) for path in cases]
+
+
 def score(
     case: Path, rules: Sequence[Playbook], floors: Mapping[str, float], *, pages_alone: bool = False
 ) -> Scored | None:
@@ -145,7 +156,9 @@ def accepted(truth: Truth, lifts: Sequence[str]) -> set[str]:
 
 def _outcome(truth: Truth, claims: Sequence[Finding], slug_of: Mapping[str, str]) -> str:
     slugs = list(dict.fromkeys(one.slug for one in claims))
-    true, small = accepted(truth, truth.true), accepted(truth, truth.small)
+    true, small = accepted(truth, truth.true), accepted(truth, truth.small + truth.hidden)
+    if not truth.settled:
+        return "not settled"
     if not truth.true:
         return "quiet" if set(slugs) <= small else "false alarm"
     if true & set(slugs[:2]) and len(slugs) <= 3:
@@ -191,11 +204,8 @@ def main() -> None:
     asked.add_argument("--misses", action="store_true", help="list what was not right, too")
     asked.add_argument("--pages", action="store_true", help="judge the pages alone")
     args = asked.parse_args()
-    cases = sorted(path.parent for path in args.folder.glob("*/case.json"))
     rules = load_all()
-    engines = {path.name.partition("-")[0] for path in cases}
-    floors = {engine: floors_of([path for path in cases if path.name.startswith(engine)]) for engine in engines}
-    found = [score(path, rules, floors[path.name.partition("-")[0]], pages_alone=args.pages) for path in cases]
+    found = [score(path, rules, floors, pages_alone=args.pages) for path, floors in cases_of(args.folder)]
     scored = [one for one in found if one is not None]
     print(table(scored))
     if args.misses:

@@ -1,8 +1,9 @@
 """What is true of a case: what gains when it alone is lifted, beyond what the same run gains by itself.
 
-A lift is held to the figures that its limit could cost; the best of them is its gain. ``true`` needs a gain past the
-floor and past ``WORTH``; between the two a cause is real and small, and it may be named or not. Where nothing gains,
-the case is healthy or at its limit, and every cause named is wrong.
+A lift is held to the figures that its limit could cost; the one that gains most beyond its floor is its gain. ``true``
+needs a gain past the floor and past ``WORTH``; between the two a cause is real and small, and it may be named or not.
+Where nothing gains, the case is healthy or at its limit, and every cause named is wrong. Where nothing gains past the
+floor and a lift gains past ``WORTH``, equal runs differ by so much that the case is not settled.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class Truth:
     true: tuple[str, ...]
     small: tuple[str, ...]
     floor: float
+    hidden: tuple[str, ...] = ()
+    """Lifts that gain past ``WORTH``, and no more than equal runs differ by."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether a cause is true, or nothing gains."""
+        return bool(self.true) or not self.hidden
 
 
 def figures(run: Path) -> dict[str, float] | None:
@@ -74,6 +82,7 @@ def figures(run: Path) -> dict[str, float] | None:
             "e2e_s": _mean(row["e2e"] for row in short),
             "ttft_s": _mean(row["ttft"] for row in short),
             "gap_s": gaps[int(0.9 * (len(gaps) - 1))],
+            "tpot_s": _mean((row["e2e"] - row["ttft"]) / max(1, row["tokens"] - 1) for row in short),
         }
     if good and not any(row["kind"] == "short" for row in good):
         # Those beside the long ones never ended: they take the whole run at least, and a gap nobody has seen whole.
@@ -96,10 +105,11 @@ def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
         name = "pool/prefix" if lift == "pool" and about["load"]["conversations"] else lift
         best, floor = 1.0, FLOOR
         for figure in _FIGURES[lift]:
-            gain = min(_gain(figure, base, lifted), _gain(figure, again, lifted))
-            own = abs(_gain(figure, base, again) - 1)
-            if gain > best:
-                best, floor = gain, max(FLOOR, floors.get(figure, 0.0), own)
+            gain = min(gain_of(figure, base, lifted), gain_of(figure, again, lifted))
+            own = max(FLOOR, floors.get(figure, 0.0), abs(gain_of(figure, base, again) - 1))
+            # The figure that stands out most from its own scatter, not the one that scatters most.
+            if gain / (1 + max(own, WORTH)) > best / (1 + max(floor, WORTH)) or best == 1.0 < gain:
+                best, floor = gain, own
         gains[name], past[name] = best, floor
     if about["load"]["rate_per_s"] and (room := _room(case / "base")) >= 1 + WORTH:
         gains["demand"], past["demand"] = room, FLOOR
@@ -109,8 +119,9 @@ def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
     if "pool/prefix" in true:
         # Prompts that a larger pool would have kept need no other cure.
         true = tuple(name for name in true if name != "prompt")
+    hidden = tuple(name for name, gain in gains.items() if 1 + WORTH <= gain < 1 + past[name])
     small = tuple(name for name, gain in gains.items() if gain >= 1 + past[name] and name not in true)
-    return Truth(gains, true, small, max(past.values(), default=FLOOR))
+    return Truth(gains, true, small, max(past.values(), default=FLOOR), hidden)
 
 
 def _room(run: Path) -> float:
@@ -130,11 +141,11 @@ def floors_of(cases: Iterable[Path]) -> dict[str, float]:
     for case in cases:
         base, again = figures(case / "base"), figures(case / "again")
         for figure in set(base or ()) & set(again or ()):
-            seen.setdefault(figure, []).append(abs(_gain(figure, base or {}, again or {}) - 1))
+            seen.setdefault(figure, []).append(abs(gain_of(figure, base or {}, again or {}) - 1))
     return {figure: sorted(values)[int(0.95 * (len(values) - 1))] for figure, values in seen.items()}
 
 
-def _gain(figure: str, before: Mapping[str, float], after: Mapping[str, float]) -> float:
+def gain_of(figure: str, before: Mapping[str, float], after: Mapping[str, float]) -> float:
     """Return by how much a figure got better, 1 for not at all; 1 where one run has none."""
     was, now = before.get(figure), after.get(figure)
     if figure in UP:

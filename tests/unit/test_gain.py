@@ -100,6 +100,19 @@ def test_a_batch_grows_by_no_more_than_the_experiment_lets_it() -> None:
     assert found.bound == pytest.approx(2.0)
 
 
+def test_those_that_wait_yield_no_more_than_as_many_times_more() -> None:
+    found = gain("run_waiting", "demand_factor", State(shares={"linear": 0.5, "attend": 0.5}, waiting=8))
+    assert found is not None
+    assert found.bound == pytest.approx(2.0)
+    assert found.expected == pytest.approx(2 / (0.5 + 2 * 0.5))
+
+
+def test_what_room_brings_is_not_told_where_nobody_waits() -> None:
+    found = gain("run_waiting", "demand_factor", State(waiting=0))
+    assert found is not None
+    assert (found.expected, found.bound) == (None, None)
+
+
 def test_time_that_goes_with_the_tokens_gains_nothing_from_a_larger_batch() -> None:
     waiting = State(shares={"linear": 0.5, "attend": 0.5}, waiting=8)
     found = gain("grow_batch", "step_headroom_share", waiting, per_token_share="attend_share")
