@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from tests.lab.scenario import BUDGET, CAP, KV_TYPE, POOL, REUSE, Load, Settings
 
-START_S = 180.0
+START_S = 420.0
 STOP_S = 2.0
 BLOCK = 16
 EVENTS = 2

@@ -5,6 +5,9 @@
 A promise says of which figure it is a factor: what is expected at least, or nothing, and what is possible at most. It
 covers what came where that lies between the two, within ``WITHIN``. Promises of a figure that no client sees, and those
 of "nothing" (the clients are the limit), are not counted.
+
+Windows in which nothing was true are those of cases that no lift helped: as they were, once more, and with each setting
+lifted, which left them what they were.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from tests.lab.truth import Truth, figures, gain_of, truth_of
 
 WITHIN = 1.1
 """What a promise may be off by: equal runs differ by as much."""
+SETTINGS = ("cap", "pool", "budget", "reuse", "kv_type")
 _FIGURES = {
     "generation throughput": ("tokens_per_s",),
     "the engine's work, if no prompt had to be computed": ("tokens_per_s",),
@@ -80,7 +84,7 @@ def main() -> None:
             if truth.true:
                 promises += promises_of(case, truth, _claims(case / "base", rules))
                 continue
-            for run in ("base", "again"):
+            for run in ("base", "again", *(lift for lift in SETTINGS if (case / lift / "pages.jsonl.gz").exists())):
                 beside = {one.slug for one in _claims(case / run, rules)} - accepted(truth, truth.small + truth.hidden)
                 free += not beside
                 alarms += [f"{case.name}/{run}: {', '.join(sorted(beside))}"] if beside else []

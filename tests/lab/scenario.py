@@ -202,6 +202,9 @@ def _lifts(engine: str, settings: Settings, load: Load) -> dict[str, tuple[Setti
         # Each slot keeps its own share of the pool: room grows with the slots.
         wider[POOL] = pool * 4 if not _unified(settings) else pool
     found = {"cap": (wider, load), "pool": ({**settings, POOL: 4 * pool}, load)}
+    if not load.rate_per_s and load.clients + load.long_clients <= cap:
+        # As many as there ever are may run: the pool alone is the control.
+        del found["cap"]
     if engine == "llamacpp" and load.conversations:
         slots = max(4 * cap, load.conversations + 2)
         found = {"pool": ({**settings, CAP: slots, POOL: pool // cap * slots}, load)}

@@ -2,8 +2,10 @@
 
 A lift is held to the figures that its limit could cost; the one that gains most beyond its floor is its gain. ``true``
 needs a gain past the floor and past ``WORTH``; between the two a cause is real and small, and it may be named or not.
-Where nothing gains, the case is healthy or at its limit, and every cause named is wrong. Where nothing gains past the
-floor and a lift gains past ``WORTH``, equal runs differ by so much that the case is not settled.
+Where nothing gains, the case is healthy or at its limit, and every cause named is wrong. What the machine alone can
+have given, because the engine waited less for a core, is taken out of a gain. Where nothing gains, and a lift gained
+past ``WORTH`` before that or may have, were the engine not kept waiting more, or equal runs differ by more than
+``WORTH``, the case is not settled.
 """
 
 from __future__ import annotations
@@ -56,12 +58,15 @@ class Truth:
     small: tuple[str, ...]
     floor: float
     hidden: tuple[str, ...] = ()
-    """Lifts that gain past ``WORTH``, and no more than equal runs differ by."""
+    """Lifts that gained past ``WORTH``, or may have, and no more than equal runs or the machine account for."""
+
+    apart: float = 0.0
+    """What two equal runs differ by in throughput or the time of a request."""
 
     @property
     def settled(self) -> bool:
         """Whether a cause is true, or nothing gains."""
-        return bool(self.true) or not self.hidden
+        return bool(self.true) or not (self.hidden or self.apart > WORTH)
 
 
 def figures(run: Path) -> dict[str, float] | None:
@@ -97,20 +102,25 @@ def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
     base, again = figures(case / "base"), figures(case / "again")
     if base is None or again is None:
         return None
-    gains, past = {}, {}
+    gains, past, raw = dict[str, float](), dict[str, float](), dict[str, float]()
     for lift in about["lifts"]:
         lifted = figures(case / lift)
         if lifted is None:
             return None
         name = "pool/prefix" if lift == "pool" and about["load"]["conversations"] else lift
-        best, floor = 1.0, FLOOR
+        best, floor, measured = 1.0, FLOOR, 1.0
+        shares = share_of(case / "base"), share_of(case / "again")
+        given = max(1.0, share_of(case / lift) / min(shares))
+        taken = min(1.0, share_of(case / lift) / max(shares))
         for figure in _FIGURES[lift]:
-            gain = min(gain_of(figure, base, lifted), gain_of(figure, again, lifted))
+            came = min(gain_of(figure, base, lifted), gain_of(figure, again, lifted))
+            measured = max(measured, came, came / taken)
+            gain = max(1.0, came / given) if came > 1 else came
             own = max(FLOOR, floors.get(figure, 0.0), abs(gain_of(figure, base, again) - 1))
             # The figure that stands out most from its own scatter, not the one that scatters most.
             if gain / (1 + max(own, WORTH)) > best / (1 + max(floor, WORTH)) or best == 1.0 < gain:
                 best, floor = gain, own
-        gains[name], past[name] = best, floor
+        gains[name], past[name], raw[name] = best, floor, measured
     if about["load"]["rate_per_s"] and (room := _room(case / "base")) >= 1 + WORTH:
         gains["demand"], past["demand"] = room, FLOOR
     true = tuple(
@@ -119,9 +129,10 @@ def truth_of(case: Path, floors: Mapping[str, float]) -> Truth | None:
     if "pool/prefix" in true:
         # Prompts that a larger pool would have kept need no other cure.
         true = tuple(name for name in true if name != "prompt")
-    hidden = tuple(name for name, gain in gains.items() if 1 + WORTH <= gain < 1 + past[name])
+    hidden = tuple(name for name, gain in raw.items() if gain >= 1 + WORTH and gains[name] < 1 + past[name])
     small = tuple(name for name, gain in gains.items() if gain >= 1 + past[name] and name not in true)
-    return Truth(gains, true, small, max(past.values(), default=FLOOR), hidden)
+    apart = max(abs(gain_of(figure, base, again) - 1) for figure in ("tokens_per_s", "e2e_s"))
+    return Truth(gains, true, small, max(past.values(), default=FLOOR), hidden, apart)
 
 
 def _room(run: Path) -> float:
@@ -133,6 +144,12 @@ def _room(run: Path) -> float:
         busy += max(0.0, end - max(start, until))
         until = max(until, end)
     return (kept["warm_s"] + kept["seconds"]) / busy if busy else 10.0
+
+
+def share_of(run: Path) -> float:
+    """Return the share of a run in which its engine did not wait for a core; 1 where nobody looked."""
+    kept = json.loads((run / "client.json").read_text())
+    return max(0.05, 1 - float(kept.get("waited_s", 0.0)) / float(kept["seconds"]))
 
 
 def floors_of(cases: Iterable[Path]) -> dict[str, float]:

@@ -75,7 +75,7 @@ def _prompt_done(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
         yield from _reused(matched["slot"], tokens, memory)
 
 
-_SHARES, _WHOLE, _SURE = 0.5, 0.9, 5
+_SHARES, _WHOLE, _SURE = 0.5, 0.9, 3
 """A slot taken for at least so much of a prompt, so much of it computed all the same, and so many times in a row."""
 
 
