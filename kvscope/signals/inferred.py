@@ -346,7 +346,12 @@ def _outside(samples: Samples) -> float:
     running = None if isinstance(cut, Missing) else cut.gauge("sched.running")
     if isinstance(cut, Missing) or running is None:
         return 0.0
-    at = [time for time, n in zip(cut.times, running, strict=True) if n > 0]
+    seen = {time for time, n in zip(cut.times, running, strict=True) if n > 0}
+    # Requests that come and go between two samples are in the counters alone.
+    for counted in (cut.grown("tokens.generated"), cut.grown("latency.ttft.count"), cut.grown("requests.finished")):
+        for index, grown in enumerate(counted or ()):
+            seen |= set(cut.times[index : index + 2]) if grown > 0 else set()
+    at = sorted(seen)
     if len(at) < 2 or cut.watched_s <= 0:
         return 0.0
     pause = max(after - before for before, after in pairwise(at))

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from tests.lab.scenario import BUDGET, CAP, KV_TYPE, POOL, REUSE, Load, Settings
 
 START_S = 420.0
@@ -87,11 +89,14 @@ class Server:
     def scheduled(self) -> tuple[float, float]:
         """Return seconds that its threads ran, and seconds that they could have run and got no core."""
         ran, waited = 0, 0
-        for process in self.processes:
-            for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-                with contextlib.suppress(OSError):
-                    fields = path.read_text().split()
-                    ran, waited = ran + int(fields[0]), waited + int(fields[1])
+        for parent in self.processes:
+            with contextlib.suppress(psutil.Error):
+                started = psutil.Process(parent.pid)
+                for one in (started, *started.children(recursive=True)):
+                    for path in Path(f"/proc/{one.pid}/task").glob("*/schedstat"):
+                        with contextlib.suppress(OSError):
+                            fields = path.read_text().split()
+                            ran, waited = ran + int(fields[0]), waited + int(fields[1])
         return ran / 1e9, waited / 1e9
 
     def stop(self) -> None:

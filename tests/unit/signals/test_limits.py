@@ -238,3 +238,18 @@ def test_an_engine_that_says_its_pool_is_full_is_limited_by_it() -> None:
     store.add(gauges(running=4.0, waiting=0.0))
     store.add([Sample("events.kv_full", float(t), 1000.0 + t, ()) for t in range(30)])
     assert account(store, Segment("all", 1000.0, 1030.0)).limit.name == "pool"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pauses_between_requests_that_no_sample_caught_are_the_clients_own(seed: int) -> None:
+    counted = {"tokens.generated": 8.0, "requests.finished": 1.0, "latency.itl.sum": 0.05, "latency.itl.count": 7.0}
+    samples = []
+    for second in range(30):
+        at = 1000.0 + second
+        samples += [Sample("sched.running", float(second in (12, 14 + seed)), at), Sample("sched.waiting", 0.0, at)]
+        samples += [Sample(name, each * second, at) for name, each in counted.items()]
+    store = Store()
+    store.add(samples)
+    found = signals.compute("waits_for_clients_share", store, store.segments[-1])
+    assert isinstance(found, Reading)
+    assert found.value > 0.8
