@@ -95,10 +95,10 @@ def _explain(options: argparse.Namespace, books: dict[str, Playbook]) -> int:
     from contextlib import closing
     from dataclasses import asdict
 
+    from kvscope.authoring import explain, rows
     from kvscope.commands._options import settings_of, text_or_json
     from kvscope.compare import choose
     from kvscope.errors import UsageError
-    from kvscope.explain import explain, rows
     from kvscope.sources import open_target
     from kvscope.store import Store
     from kvscope.watch import collect, fill, segment_pair
@@ -166,9 +166,9 @@ def _new(options: argparse.Namespace) -> int:
 def _schema(_options: argparse.Namespace) -> int:
     import json
 
-    from kvscope.playbook_json_schema import build
+    from kvscope.authoring import json_schema
 
-    print(json.dumps(build(), indent=1))
+    print(json.dumps(json_schema(), indent=1))
     return 0
 
 

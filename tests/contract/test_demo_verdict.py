@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.authoring import read_whole
 from kvscope.diagnose import diagnose
 from kvscope.experiment import rule_of
 from kvscope.playbook import load_all
 from kvscope.verification import verify_change
-from kvscope.whole import read_whole
 
 RUN = Path(__file__).parents[2] / "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl"
 FLAGSHIP = "memory-down-throughput-flat"

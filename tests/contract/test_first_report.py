@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kvscope import report
+from kvscope.authoring import read_whole
 from kvscope.diagnose import diagnose
 from kvscope.finding import Diagnosis
 from kvscope.playbook import load_all
 from kvscope.state import complete
-from kvscope.whole import read_whole
 
 SHIPPED = Path(__file__).parents[2] / "samples" / "captures"
 FOLDERS = [SHIPPED, *(Path(one) for one in (os.environ.get("KVSCOPE_CAPTURES"),) if one)]

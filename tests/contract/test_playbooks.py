@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.authoring import read_whole
 from kvscope.diagnose import diagnose
 from kvscope.finding import Diagnosis, Finding
 from kvscope.judge import Pair
@@ -14,7 +15,6 @@ from kvscope.playbook import load_all
 from kvscope.playbook_schema import Playbook
 from kvscope.store import Store
 from kvscope.verification import verify_change
-from kvscope.whole import read_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYBOOKS = load_all()

@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from kvscope.authoring import read_whole
 from kvscope.diagnose import diagnose
 from kvscope.errors import KvscopeError
 from kvscope.finding import VERDICT_ORDER
 from kvscope.playbook import load_all
-from kvscope.whole import read_whole
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kvscope.authoring import drain, read_whole
 from kvscope.commands._told import with_told
 from kvscope.diagnose import diagnose
 from kvscope.finding import Finding
@@ -33,7 +34,6 @@ from kvscope.sources.flags import parse_flags
 from kvscope.sources.scrape import ScrapeSource
 from kvscope.sources.source import Description, Poll
 from kvscope.store import Store
-from kvscope.whole import drain, read_whole
 from tests.lab.truth import SLUGS, Truth, floors_of, truth_of
 
 CLAIMS = ("confirmed", "likely", "possible")

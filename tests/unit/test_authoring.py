@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kvscope.authoring import new, prove
+from kvscope.authoring import json_schema, new, prove
 from kvscope.cli import run
 from kvscope.errors import UsageError
 from kvscope.playbook import load_all, load_playbook
-from kvscope.playbook_json_schema import build
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "docs" / "playbook.schema.json"
@@ -68,11 +67,11 @@ def changed(**parts: Any) -> dict[str, Any]:
 
 class TestTheSchema:
     def test_is_published_as_the_loader_has_it(self) -> None:
-        assert json.loads(PUBLISHED.read_text(encoding="utf-8")) == build(), "kvscope playbooks schema > docs/…"
+        assert json.loads(PUBLISHED.read_text(encoding="utf-8")) == json_schema(), "kvscope playbooks schema > docs/…"
 
     @pytest.mark.parametrize("rule", PLAYBOOKS, ids=lambda rule: rule.id)
     def test_accepts_every_playbook_that_ships(self, rule: Any) -> None:
-        assert fits(yaml.safe_load(rule.path.read_text(encoding="utf-8")), build(), build())
+        assert fits(yaml.safe_load(rule.path.read_text(encoding="utf-8")), json_schema(), json_schema())
 
     @pytest.mark.parametrize(
         "broken",
@@ -99,7 +98,7 @@ class TestTheSchema:
         whole = changed(id="broken", **broken)
         path = tmp_path / "broken.yaml"
         path.write_text(yaml.safe_dump(whole), encoding="utf-8")
-        assert not fits(whole, build(), build())
+        assert not fits(whole, json_schema(), json_schema())
         with pytest.raises(UsageError):
             load_playbook(path)
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kvscope.authoring import drain
 from kvscope.errors import SourceError
 from kvscope.requests import Request, explain, finished
 from kvscope.sources import open_target
 from kvscope.sources.requests import RequestsSource
 from kvscope.store import Store
-from kvscope.whole import drain
 from probes.sample import Sample
 
 SPANS = Path(__file__).parents[2] / "samples/requests/vllm-0.32.0.jsonl"

@@ -130,9 +130,9 @@ def test_html_is_one_file_with_its_plots_inside_and_escapes_what_it_is_given() -
 
 
 def test_html_plots_symptoms_over_time_where_it_has_the_samples() -> None:
+    from kvscope.authoring import read_whole
     from kvscope.diagnose import diagnose
     from kvscope.playbook import load_all
-    from kvscope.whole import read_whole
 
     store, about = read_whole(GOLDEN.parents[3] / "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl")
     found = diagnose(store, load_all(), about, "dense", "compressed")
