@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from kvscope.account.account import LEVELS, Account, Lacking, Limit, account
+from kvscope.account.account import LEVELS, Account, Bin, Lacking, Limit, Strip, account, account_now, account_over_time
 from kvscope.account.ahead import Ahead
 from kvscope.account.change import Change, change
 from kvscope.account.facts import NO_FACTS, Facts
-from kvscope.account.over_time import Bin, Strip, account_now, account_over_time
 
 __all__ = [
     "LEVELS",

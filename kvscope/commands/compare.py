@@ -13,7 +13,7 @@ from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
-    from kvscope.result.gate import Passage
+    from kvscope.result.comparison import Passage
     from kvscope.result.side import Side
 
 GROUP = "compare and verify"
@@ -50,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._told import price_of, said_of
     from kvscope.errors import NotEnoughData, UsageError, nearest
     from kvscope.result import comparison
-    from kvscope.result.comparison import compare
-    from kvscope.result.gate import parse, passed
+    from kvscope.result.comparison import compare, parse, passed
     from kvscope.result.side import with_said
 
     settings = settings_of(options)

@@ -121,10 +121,10 @@ def _render(
     if wanted == "json":
         return report.as_json(plan, bound, said, reported)
     if wanted == "html":
-        from kvscope.plan.plot import as_html
+        from kvscope.plan.report import as_html
 
         return as_html(plan, bound, report.as_text(plan, bound, said, reported, True, []))
-    from kvscope.plan.plot import drawn
+    from kvscope.plan.report import drawn
 
     return report.as_text(plan, bound, said, reported, explain, drawn(plan, bound))
 

@@ -4,10 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
+from kvscope.errors import SourceError
 from kvscope.sources.source import Source
 from probes.border import exists, open_file
+
+_FIRST = 1 << 16
+_MOST = 512 << 20
+
+
+def open_piped() -> Source:
+    """Open standard input. SourceError when nothing is piped in, or it is nothing that is read."""
+    from kvscope.sources.logs.source import LogSource, detect
+
+    try:
+        descriptor = sys.stdin.fileno()
+    except (OSError, ValueError, AttributeError) as error:
+        raise SourceError("standard input: there is none; expected a log, a page or figures piped in") from error
+    start = b""
+    while len(start) < _FIRST:
+        piece = os.read(descriptor, _FIRST)
+        start += piece
+        if not piece or (start.count(b"\n") and detect(start)):
+            break
+    if detect(start):
+        return LogSource(None, start=start)
+    return open_file_target(_kept(descriptor, start))
+
+
+def _kept(descriptor: int, start: bytes) -> Path:
+    """Write what comes into a file that goes with this process."""
+    import atexit
+    import tempfile
+
+    if not start.strip():
+        raise SourceError("standard input: empty; expected a log, a page or figures piped in")
+    # Only its name outlives the block: the file is removed when the interpreter ends.
+    file = tempfile.NamedTemporaryFile(prefix="kvscope-stdin-", delete=False)  # noqa: SIM115
+    with file:
+        size = file.write(start)
+        while piece := os.read(descriptor, 1 << 20):
+            size += file.write(piece)
+            if size > _MOST:
+                raise SourceError(f"standard input: more than {_MOST >> 20} MiB that are no log; expected less")
+    path = Path(file.name)
+    atexit.register(path.unlink, missing_ok=True)
+    return path
 
 
 def open_target(
@@ -30,7 +74,7 @@ def open_target(
     source = _open(text, speed, timeout_s, sliced, follow)
     if not machine or exists(text):
         return source
-    from kvscope.sources._merged import MergedSource
+    from kvscope.sources.beside import MergedSource
 
     pid = getattr(source, "pid", None)
     beside = [*_marks(source), *(_machine(pid) if pid is not None else ())]
@@ -61,8 +105,6 @@ def _marks(source: Source) -> list[Source]:
 def _open(text: str, speed: float | None, timeout_s: float | None, sliced: bool, follow: bool) -> Source:
     # Looked for first: what reads pages and asks a Prometheus is a tenth of a dashboard's start, and not needed here.
     if text == "-":
-        from kvscope.sources.piped import open_piped
-
         return open_piped()
     if text.startswith("events+"):
         from kvscope.sources.kv_events import LiveEvents
@@ -181,10 +223,10 @@ def _is_recorder(path: Path) -> bool:
 
 def _fleet(text: str, timeout_s: float | None, sliced: bool) -> Source | None:
     """Return a source of several engines when the target names them: a Prometheus, or a list with commas."""
-    from kvscope.sources import _promapi, fleet, ranks, scrape
+    from kvscope.sources import _promapi, fleet, scrape, several
 
-    if ranks.is_list(text) and not exists(text):
-        return ranks.RanksSource.of(text, sliced)
+    if several.is_list(text) and not exists(text):
+        return several.RanksSource.of(text, sliced)
     if _promapi.is_prometheus(text):
         from kvscope.sources import prometheus
 

@@ -1,10 +1,11 @@
-"""What is known besides a target: a log of the same engine, and settings that a person or a file gave.
+"""What is known besides a target: its machine, a log of the same engine, settings that a person or a file gave.
 
 The target's own word counts where both say a metric; a person's word counts before every other.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,32 @@ from kvscope.sources.logs.source import LACKING
 from kvscope.sources.settings import Settings
 from kvscope.sources.source import Description, Mark, Poll, Source
 from probes.sample import Labels, Sample
+
+
+class MergedSource:
+    """Polls every source and gives their samples in time order; it is described by, and ends with, the first."""
+
+    def __init__(self, first: Source, others: Sequence[Source] = ()) -> None:
+        self._sources = (first, *others)
+
+    def describe(self) -> Description:
+        return self._sources[0].describe()
+
+    def poll(self) -> Poll:
+        # The engine last: what came about its machine meanwhile must not be newer than what is read next.
+        polls = [source.poll() for source in reversed(self._sources)][::-1]
+        return Poll(
+            list(heapq.merge(*(poll.samples for poll in polls), key=lambda sample: sample.t)),
+            tuple(sorted((mark for poll in polls for mark in poll.marks), key=lambda mark: mark.t)),
+            tuple(notice for poll in polls for notice in poll.notices),
+            polls[0].ended,
+            polls[0].more,
+        )
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
 
 _SETTINGS = ("config.", "events.")
 _EARLIER_S = 60.0

@@ -1,15 +1,19 @@
-"""The dashboard application: keys, one polling thread, and messages between the two."""
+"""The dashboard application: keys, one polling thread, messages between the two, and a terminal that may go away."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import signal
 import sys
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TextIO
 
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
@@ -17,7 +21,6 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from kvscope.errors import UsageError, nearest
-from kvscope.tui import terminal
 from kvscope.tui.keys import KEYS, idle, screen_keys
 from kvscope.tui.ordering import Ordering
 from kvscope.tui.palette import (
@@ -41,6 +44,74 @@ from kvscope.tui.poller import Answered, Broken, ViewReady, Watched
 from kvscope.tui.screens.board import Bar
 from kvscope.tui.screens.main import MainScreen
 from kvscope.tui.widgets.key_bar import KeyBar
+
+_LOOK_EVERY_S = 2.0
+_GRACE_S = 8.0
+"""Enough to finish a recording in good order."""
+
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def leave_cleanly_on_signals(leave: Callable[[], None]) -> None:
+    """Signals that end a program end the dashboard first, so that the terminal is as it was."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    for number in ENDING:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, leave)
+
+
+def terminal_present() -> bool:
+    """Is there a terminal to draw on? A terminal that was closed answers no question any more."""
+    return _is_terminal(sys.__stderr__)
+
+
+def terminal_missing() -> str:
+    """Which standard stream the dashboard needs is not a terminal, in words; empty where both are."""
+    if not terminal_present():
+        return "draws on standard error"
+    return "" if _is_terminal(sys.__stdin__) else "reads keys from standard input"
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and os.isatty(stream.fileno())
+
+
+def watch_terminal() -> None:
+    """End the process in the end where its terminal has gone and the dashboard cannot leave by itself.
+
+    A screen that was being written when the terminal went is waited for, for ever, by the thread that answers signals.
+    """
+    threading.Thread(target=_end_without_terminal, name="kvscope-terminal", daemon=True).start()
+
+
+def _end_without_terminal() -> None:
+    while terminal_present():
+        time.sleep(_LOOK_EVERY_S)
+    time.sleep(_GRACE_S)
+    os._exit(128 + signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def asked_for_its_size() -> Iterator[None]:
+    """The terminal is asked for its size by way of standard output; meanwhile that is where the dashboard draws."""
+    named = sys.__stdout__
+    sys.__stdout__ = sys.__stderr__  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        sys.__stdout__ = named  # type: ignore[misc]
+
+
+def end_at_once_if_gone(was_present: bool) -> None:
+    """End the process where its terminal has gone: a thread that reads a closed terminal waits, or spins, for ever.
+
+    Call it last, when everything that must be written is written. The exit code is a hang-up's.
+    """
+    if was_present and not terminal_present():
+        os._exit(128 + signal.SIGHUP)
+
 
 HINT = "? shows every key. 2 opens the diagnosis, b makes everything so far the baseline, space stops time, q quits."
 
@@ -132,8 +203,8 @@ class KvscopeApp(Ordering):
         self.set_timer(_FIRST_VIEW_S, self._paint)
         if self._hint:
             self.notify(self._hint, title="Welcome", timeout=20, markup=False)
-        terminal.leave_cleanly_on_signals(self.exit)
-        if terminal.present():
+        leave_cleanly_on_signals(self.exit)
+        if terminal_present():
             self.set_interval(_LOOK_FOR_TERMINAL_S, self._leave_without_terminal)
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         if not self.is_headless:
@@ -141,7 +212,7 @@ class KvscopeApp(Ordering):
 
     def _leave_without_terminal(self) -> None:
         """A hang-up that never reached this process (it was stopped, or started by nohup) still ends it."""
-        if not terminal.present():
+        if not terminal_present():
             self.exit(return_code=1)
 
     def on_unmount(self) -> None:
@@ -223,8 +294,8 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
 
     Textual draws on stderr, so that must be the terminal.
     """
-    in_terminal = terminal.present()
-    if not os.environ.get("TEXTUAL_DRIVER") and (what := terminal.missing()):
+    in_terminal = terminal_present()
+    if not os.environ.get("TEXTUAL_DRIVER") and (what := terminal_missing()):
         raise UsageError(f"the dashboard {what}, and that is not a terminal; use `kvscope diagnose`")
     for name in keymap or {}:
         if name not in binding_ids():
@@ -232,16 +303,16 @@ def run(session: Watched, *, interval_s: float = 1.0, keymap: Mapping[str, str] 
     app = KvscopeApp(session, interval_s=interval_s, keymap=keymap, hint=first_hint())
     sys.setswitchinterval(_TURN_S)
     if in_terminal:
-        terminal.watch()
+        watch_terminal()
     try:
         # A page has no terminal to ask, and its driver writes to the very stream that would be another one meanwhile.
-        with nullcontext() if os.environ.get("TEXTUAL_DRIVER") else terminal.asked_for_its_size():
+        with nullcontext() if os.environ.get("TEXTUAL_DRIVER") else asked_for_its_size():
             app.run()
     finally:
         app.poller.stop()
         if app.poller.ident is not None:
             app.poller.join(timeout=_LAST_POLL_S)
         session.close()
-        terminal.end_at_once_if_gone(in_terminal)
+        end_at_once_if_gone(in_terminal)
     if app.broken is not None:
         raise app.broken

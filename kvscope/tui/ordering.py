@@ -1,6 +1,14 @@
-"""Keys that change something, each one order to the polling thread; and moving between screens."""
+"""Keys that change something, each one order to the polling thread; moving between screens; and
+the screen and its numbers to keep, as a picture, as plain text, as JSON.
+"""
 
 from __future__ import annotations
+
+import json
+import time
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from textual._styles_cache import StylesCache
 from textual.app import App
@@ -9,7 +17,7 @@ from textual.await_complete import AwaitComplete
 from kvscope import screens
 from kvscope.finding import Finding
 from kvscope.order import Apply, Look, MarkBaseline, Order, Seek, SetKnob, ToggleFault
-from kvscope.tui import saving
+from kvscope.signals.reading import Missing
 from kvscope.tui.keys import BY_ID, idle
 from kvscope.tui.panels.findings import FindingsPanel
 from kvscope.tui.poller import Poller, Watched
@@ -17,6 +25,45 @@ from kvscope.tui.screens.board import Board
 from kvscope.tui.screens.dialogs import ConfirmScreen, EditScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.view import View
+
+if TYPE_CHECKING:
+    from kvscope.view import View
+
+
+def save(app: Ordering, form: str) -> str:
+    """Write the screen into the current directory as ``svg``, ``txt`` or ``json``; returns the file's name."""
+    name = time.strftime(f"kvscope-%Y%m%d-%H%M%S.{form}")
+    if form == "svg":
+        text = app.export_screenshot(title="kvscope")
+    elif form == "txt":
+        text = plain(app)
+    else:
+        text = as_json(app.view) if app.view is not None else "{}"
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def plain(app: Ordering) -> str:
+    """What is on screen as lines of text, no space at their ends."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+def as_json(view: View) -> str:
+    """Every number of the view; what is unknown is an object that says why and what would supply it."""
+    return json.dumps(_plain(view), indent=1, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Missing):
+        return {"missing": value.reason, "remedy": value.remedy}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value
 
 
 class Ordering(App[None]):
@@ -162,7 +209,7 @@ class Ordering(App[None]):
     def action_save(self, form: str = "svg") -> None:
         """Write the screen into the current directory, as a picture, as text or with every number as JSON."""
         try:
-            told = f"Saved {saving.save(self, form)}"
+            told = f"Saved {save(self, form)}"
         except OSError as error:
             self.notify(f"Not saved: {error}", severity="error", markup=False)
             return
@@ -170,5 +217,5 @@ class Ordering(App[None]):
 
     def action_copy(self) -> None:
         """Put the screen's text into the terminal's clipboard."""
-        self.copy_to_clipboard(saving.plain(self))
+        self.copy_to_clipboard(plain(self))
         self.notify("Copied the screen as text", timeout=4)

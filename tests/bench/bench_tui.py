@@ -22,7 +22,7 @@ from statistics import median
 
 from kvscope.signals.reading import Reading
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.saving import plain
+from kvscope.tui.ordering import plain
 from kvscope.view import Page, Table, View
 from tests.bench.pages import Pages
 from tests.bench.terminal import Terminal

@@ -14,7 +14,7 @@ from kvscope.recording import Recorder
 from kvscope.session import Session
 from kvscope.sources import open_target
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.saving import as_json, plain
+from kvscope.tui.ordering import as_json, plain
 from probes.ring import RingWriter
 
 EVIL = (

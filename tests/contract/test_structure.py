@@ -15,7 +15,6 @@ CONCEPTS = {
     "kvscope.bench._curve_measure",  # what an engine holds for a request
     "kvscope.plan.engines._vllm_v4",  # one model family's pools
     "kvscope.sources._exchange",  # one exchange over HTTP, within limits
-    "kvscope.sources._merged",  # an engine and what is known of its machine, as one
     "kvscope.sources.maps._sglang_tiers",  # metrics of one subsystem
     "kvscope.sources.maps._vllm_connectors",  # metrics of the connectors
 }

@@ -13,7 +13,7 @@ from kvscope.playbook import load_all
 from kvscope.session import Session
 from kvscope.sources import open_target
 from kvscope.tui.app import KvscopeApp
-from kvscope.tui.saving import plain
+from kvscope.tui.ordering import plain
 from tests.tui.situations import NAMES, SHIPPED, session_of
 
 MORE = os.environ.get("KVSCOPE_CAPTURES", "")

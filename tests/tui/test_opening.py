@@ -12,8 +12,8 @@ from kvscope.errors import UsageError
 from kvscope.order import Look, ResetKnobs, SetKnob, ToggleFault
 from kvscope.tui.app import KvscopeApp, binding_ids, first_hint, run
 from kvscope.tui.keys import digit
+from kvscope.tui.ordering import as_json, plain
 from kvscope.tui.panels.table import Cells
-from kvscope.tui.saving import as_json, plain
 from kvscope.tui.screens.dialogs import ConfirmScreen, EditScreen
 from kvscope.tui.screens.main import MainScreen
 from kvscope.view import Page, Table

@@ -11,10 +11,10 @@ from kvscope.signals.reading import Missing, Reading
 from kvscope.state import Kind, State
 from kvscope.tui.app import KvscopeApp
 from kvscope.tui.finding_text import full, one_line
+from kvscope.tui.ordering import plain
 from kvscope.tui.panels.headlines import change_of
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.panels.target import state_of
-from kvscope.tui.saving import plain
 from kvscope.tui.widgets.canvas import Canvas
 from kvscope.view import Headline, Share, Trial, View
 from tests.tui.findings import flagship

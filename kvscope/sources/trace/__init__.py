@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from kvscope import kv_types
@@ -13,12 +16,51 @@ from kvscope.recording.schema import SQLITE_MAGIC
 from kvscope.sources.source import Description, Poll
 from kvscope.sources.trace import events, nsys
 from kvscope.sources.trace.account import Account, Piece, account
+from kvscope.sources.trace.events import KERNEL, Trace
 from kvscope.sources.trace.rules import HOST, Rules, load
 from kvscope.sources.trace.steps import DECODE, PREFILL
 from kvscope.sources.trace.timeline import IDLE
-from kvscope.sources.trace.writes import writes_of
 from probes import border
 from probes.sample import Sample, labels_of
+
+_WRITE = re.compile(r"reshape_and_cache|concat_and_cache|store_kv_?cache|set_(?:mla_)?kv|AppendPagedKV", re.IGNORECASE)
+_HELD = re.compile(r"(?:reshape|concat)_and_cache\w*<\s*[^,<>]+,\s*([^,<>]+)\s*,")
+_BITS = {
+    "unsigned char": 8.0,
+    "uint8_t": 8.0,
+    "__nv_fp8_e4m3": 8.0,
+    "__nv_bfloat16": 16.0,
+    "__half": 16.0,
+    "half": 16.0,
+    "unsigned short": 16.0,
+    "uint16_t": 16.0,
+    "float": 32.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """Starts and durations (µs) of every such kernel in time order; ``bits`` of a stored number where names tell."""
+
+    starts: tuple[float, ...]
+    durations: tuple[float, ...]
+    bits: float | None
+
+    def within(self, start: float, end: float) -> tuple[float, ...]:
+        """Return the durations of the writes that start in a stretch."""
+        return self.durations[bisect_left(self.starts, start) : bisect_left(self.starts, end)]
+
+
+def writes_of(trace: Trace) -> Writes:
+    """Find them by name; without one a layer's share of a step is not known."""
+    writing = {index for index, name in enumerate(trace.names) if _WRITE.search(name)}
+    kernels = (i for i, kind in enumerate(trace.kind) if kind == KERNEL and trace.name[i] in writing)
+    found = sorted((trace.start[i], trace.duration[i]) for i in kernels)
+    held = {matched[1].strip() for index in writing if (matched := _HELD.search(trace.names[index]))}
+    bits = {_BITS[name] for name in held if name in _BITS}
+    told = bits.pop() if len(bits) == 1 == len(held) else None
+    return Writes(tuple(start for start, _ in found), tuple(taken for _, taken in found), told)
+
 
 _US = 1e-6
 _WHOLE = ("time.step", "time.idle", "batch.steps", "tier.bytes_in", "tier.bytes_out")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from probes.attach_transformers import attach
-from probes.cache_layers import cache_of_output
+from probes.model_rows import cache_of_output
 from probes.ring_reader import RingReader
 from tests.unit.probes.llama import LAYERS, TOKEN_BYTES, Rows, generate, prompt
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from probes import attach_vllm
-from probes.attach_vllm import Watch
+from probes.attach_vllm import REQUEST_COLUMNS, Limits, Watch, binding
 from probes.vllm_geometry import groups
-from probes.vllm_rows import REQUEST_COLUMNS, Limits, binding
 
 LAYERS, BLOCKS, BLOCK_TOKENS = 6, 100, 16
 TOKEN_BYTES = LAYERS * 2 * 2 * 64 * 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from probes.attach_transformers import TransformersRecorder, attach
-from probes.cache_layers import cache_of_input, cache_of_output, held, layers_of
+from probes.model_rows import cache_of_input, cache_of_output, held, layers_of
 from tests.unit.probes.llama import HEAD, KV_HEADS, LAYERS, TOKEN_BYTES, Rows, generate, prompt
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kvscope.sources import discover as module
-from kvscope.sources._merged import MergedSource
 from kvscope.sources.amd import AmdSource, available
+from kvscope.sources.beside import MergedSource
 from kvscope.sources.discover import discover
 from kvscope.sources.fetch import FetchError
 from kvscope.sources.flags import flags_of, local_pid, parse_flags

@@ -15,7 +15,7 @@ from kvscope.screens.fleet import fleet
 from kvscope.screens.reader import Reader
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources import open_target
-from kvscope.sources.ranks import RanksSource, is_list
+from kvscope.sources.several import RanksSource, is_list
 from kvscope.store import Store
 from probes.ring import RingWriter
 
