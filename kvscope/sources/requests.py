@@ -139,7 +139,7 @@ def _over_time(rows: Sequence[tuple[float, Row]]) -> list[Sample]:
         changes["tokens.prompt"][at(first)] += row.get("request.tokens_in", 0.0)
         inside = range(at(first), max(at(ended), at(first) + 1))
         for moment in inside:
-            changes["tokens.generated"][min(moment, len(moments))] += row["request.tokens_out"] / len(inside)
+            changes["tokens.generated"][min(moment, len(moments))] += row.get("request.tokens_out", 0.0) / len(inside)
     return [
         Sample(name, round(value, 6), t)
         for name in _DERIVED
@@ -172,7 +172,8 @@ def _of(found: Mapping[str, Any]) -> Iterator[tuple[float, Row, str]]:
 def _spans(found: Mapping[str, Any]) -> Iterator[tuple[float, Row, str]]:
     for resource in _dicts(found.get("resourceSpans")):
         for scope in _dicts(resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans")):
-            engine = "sglang" if "sglang" in str((scope.get("scope") or {}).get("name", "")) else "vllm"
+            named = next(iter(_dicts([scope.get("scope")])), {}).get("name", "")
+            engine = "sglang" if isinstance(named, str) and "sglang" in named else "vllm"
             for span in _dicts(scope.get("spans")):
                 row = _numbers(_attributes(span), _OTLP)
                 end = _nanoseconds(span.get("endTimeUnixNano"))

@@ -44,7 +44,7 @@ def lookup_of(text: str) -> Lookup:
         return partial(_srv, rest)
     if kind == "dns":
         host, _, port = rest.rpartition(":")
-        if host and port.isdecimal() and 0 < int(port) < 65536:
+        if host and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536:
             return partial(_addresses, host, int(port))
     if kind == "k8s":
         return _pods(rest)
@@ -126,7 +126,10 @@ def _groups(found: Any, where: str) -> dict[str, str]:
         for target in targets:
             if not isinstance(target, str) or not target or "/" in target or scheme not in ("http", "https"):
                 raise SourceError(f"{where}: {border.shown(target)}: expected HOST:PORT")
-            addresses[f"{scheme}://{target}{path}"] = ""
+            address = f"{scheme}://{target}{path}"
+            if not address.isprintable() or " " in address or len(address) > 2048:
+                raise SourceError(f"{where}: {border.shown(address)}: expected an address without blanks or controls")
+            addresses[address] = ""
     return addresses
 
 

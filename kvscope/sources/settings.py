@@ -6,7 +6,6 @@ on its command line, then a model's config.json. Who said what travels beside it
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 
 from kvscope import kv_types
 from kvscope.errors import UsageError, nearest
+from probes import border
 from probes.border import printable
 from probes.catalog import CATALOG
 from probes.sample import Sample, labels_of
@@ -272,7 +272,7 @@ class Settings:
     def read(self, name: str, text: str, source: str) -> bool:
         """Take an option in the engine's spelling; False where it means nothing here."""
         name = name.lstrip("-").replace("-", "_")
-        text = text.strip().strip("'\"")
+        text = printable(text.strip().strip("'\""))
         kind = _TYPES.get(name)
         if kind is not None:
             self._type(kind, text, source)
@@ -442,9 +442,9 @@ def load_model(path: str) -> Mapping[str, Any]:
     from pathlib import Path
 
     try:
-        found = json.loads(Path(os.path.expanduser(path)).read_text(encoding="utf-8")[: 4 << 20])
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"--config {path}: not a model's config.json ({error})") from error
+        found = border.document(border.read_file(Path(os.path.expanduser(path)), 4 << 20), "the file")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--config {path}: not a model's config.json ({border.printable(error, 200)})") from error
     if not isinstance(found, dict):
         raise UsageError(f"--config {path}: expected a JSON object, a model's config.json")
     return found

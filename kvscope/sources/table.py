@@ -123,7 +123,7 @@ class TableSource:
             for meaning, text in zip(meanings[1:], row[1:], strict=False):
                 value = number_of(text.strip()) if meaning else None
                 if meaning and value is not None:
-                    gpu = (("gpu", row[gpu_at].strip() if gpu_at is not None else "0"),)
+                    gpu = (("gpu", border.printable(row[gpu_at].strip()) if gpu_at is not None else "0"),)
                     metric, scale, labels = meaning
                     yield Sample(metric, value[0] * scale, t, gpu if metric.startswith("gpu.") else labels)
 
@@ -160,7 +160,7 @@ def _labels(text: str) -> Labels:
             pairs[name] = str(json.loads(f'"{quoted}"')) if quoted else bare
         except ValueError:
             pairs[name] = quoted
-    return tuple(sorted(pairs.items()))
+    return tuple(sorted((name, border.printable(said, border.TEXT_CHARS)) for name, said in pairs.items()))
 
 
 def rows_of(samples: Sequence[Sample], source: str = "") -> Iterator[list[str]]:

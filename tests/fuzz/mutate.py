@@ -10,7 +10,6 @@ Every case is made from ``seed/number`` alone, so that a line of the output is e
 from __future__ import annotations
 
 import argparse
-import copy
 import gzip
 import json
 import os
@@ -24,7 +23,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -38,22 +37,17 @@ from kvscope.recording import Recorder
 from kvscope.sources import open_file_target
 from kvscope.sources.source import Mark
 from kvscope.store import Store
-from probes.border import Refused, finite
+from probes.border import Refused
 from probes.ring import RingWriter
 from probes.ring_reader import RingError
 from probes.sample import Sample, labels_of
+from tests.fuzz import documents
+from tests.fuzz.changes import NUMBERS, TEXTS, as_json, few, of_bytes, of_text, of_tree, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 10.0
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 LOOKED_AT = ("generation_tokens_per_s", "ttft_mean_s", "ttft_p95_s", "running", "kv_usage", "prefix_hit_rate")
-NUMBERS: tuple[Any, ...] = (
-    0, -1, 1, True, None, 1e300, -1e300, 1e18, 10**19, 10**400, float("nan"), float("inf"), -float("inf"), 2**63,
-    1e-320, "", "NaN", "1e400", "9" * 500, [], {}, [[]], {"a": {}}, "\x1b[31mred", "\u202eabc", "\ud800", "x" * 3000,
-)  # fmt: skip
-TEXTS = ("", "\x1b]0;PWNED\x07", "\u202e\u2066", "[/bold][@click=app.quit()]", "<script>", "\ud800", "a" * 5000, "{",
-         "}", '"', "\\", ",", "=", "\t", "\x00", "le", "NaN", "+Inf", "-5", "1e999", "9" * 400,
-         "vllm:num_requests_running")  # fmt: skip
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 Make = Callable[[random.Random], bytes]
@@ -61,87 +55,6 @@ Make = Callable[[random.Random], bytes]
 
 class Late(Exception):
     """A case took too long."""
-
-
-# What is mutated: a tree of dicts and lists, or the words of a text.
-
-
-def of_tree(rng: random.Random, document: Any, times: int) -> Any:
-    """Return a tree with so many of its nodes replaced, repeated, removed, renamed or put deeper."""
-    tree = copy.deepcopy(document)
-    for _ in range(times):
-        holders = [one for one in _walk(tree) if len(one)]
-        if not holders:
-            return tree
-        holder = rng.choice(holders)
-        key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
-        with suppress(RecursionError):
-            _change(rng, holder, key)
-    return tree
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict | list):
-        yield node
-        for inner in list(node.values()) if isinstance(node, dict) else node:
-            yield from _walk(inner)
-
-
-def _change(rng: random.Random, holder: Any, key: Any) -> None:
-    way = rng.randrange(8)
-    if way < 3:
-        holder[key] = copy.copy(rng.choice(NUMBERS))
-    elif (
-        way == 3 and isinstance(holder[key], int | float) and not isinstance(holder[key], bool) and finite(holder[key])
-    ):
-        holder[key] = holder[key] * rng.choice((-1, 0, 1e3, 1e12, 1e-9, 1.0000001))
-    elif way == 4:
-        del holder[key]
-    elif way == 5 and isinstance(holder, dict):
-        holder[rng.choice(TEXTS) or "x"] = holder[key]
-    elif way == 6:
-        for _ in range(rng.choice((1, 3, 60))):
-            holder[key] = [holder[key]]
-    elif isinstance(holder, list):
-        holder.insert(rng.randrange(len(holder) + 1), copy.deepcopy(rng.choice(holder)))
-    else:
-        holder[key] = rng.choice(TEXTS)
-
-
-def of_text(rng: random.Random, text: str, times: int) -> str:
-    """Return a text with so many of its words, numbers, separators or lines replaced, doubled or dropped."""
-    for _ in range(times):
-        lines = text.split("\n")
-        at = rng.randrange(len(lines))
-        way = rng.randrange(8)
-        if way < 4:
-            parts = re.split(r"([^\w.+-])", lines[at])
-            parts[rng.randrange(len(parts))] = rng.choice(
-                (*TEXTS, repr(rng.choice(NUMBERS[:15])), str(rng.random() * 1e6))
-            )
-            lines[at] = "".join(parts)
-        elif way == 4:
-            lines.insert(at, rng.choice(lines))
-        elif way == 5:
-            del lines[at]
-            lines = lines or [""]
-        elif way == 6:
-            cut = rng.randrange(len(lines[at]) + 1)
-            lines[at] = lines[at][:cut] + rng.choice(TEXTS) + lines[at][cut:]
-        else:
-            lines[at], other = lines[rng.randrange(len(lines))], lines[at]
-            lines.append(other)
-        text = "\n".join(lines)
-    return text
-
-
-def _json(document: Any) -> bytes:
-    return json.dumps(document).encode("utf-8", "surrogatepass")
-
-
-def _few(rng: random.Random) -> int:
-    """One change, mostly: a document that is wrong in one place gets furthest."""
-    return rng.choice((1, 1, 1, 1, 2, 2, 3, 8))
 
 
 # What each reader takes.
@@ -171,12 +84,12 @@ _PAGE = (
 
 
 def pages(rng: random.Random) -> bytes:
-    return of_text(rng, _page(100), _few(rng)).encode("utf-8", "surrogatepass")
+    return of_text(rng, _page(100), few(rng)).encode("utf-8", "surrogatepass")
 
 
 def series(rng: random.Random) -> bytes:
     lines: list[Any] = [{"t": 1000.0 + t, "text": _page(100 + t)} for t in range(8)]
-    for _ in range(_few(rng)):
+    for _ in range(few(rng)):
         at = rng.randrange(8)
         if rng.random() < 0.6:
             lines[at]["text"] = of_text(rng, lines[at]["text"], 1)
@@ -184,7 +97,7 @@ def series(rng: random.Random) -> bytes:
             lines[at] = of_tree(rng, {**lines[at], "status": None, "error": "x"}, 1)
         if not isinstance(lines[at], dict) or not isinstance(lines[at].get("text"), str):
             break
-    data = b"\n".join(map(_json, lines)) + b"\n"
+    data = b"\n".join(map(as_json, lines)) + b"\n"
     return gzip.compress(data, 1) if rng.random() < 0.1 else data
 
 
@@ -207,13 +120,13 @@ def recordings(rng: random.Random) -> bytes:
         }
         lines.append({"t": 1000.0 + t, "s": values})
     lines.insert(8, {"mark": "after", "t": 1005.0, "tags": {"policy": "combined"}})
-    return b"\n".join(map(_json, [*(of_tree(rng, lines, _few(rng)) or [0])])) + b"\n"
+    return b"\n".join(map(as_json, [*(of_tree(rng, lines, few(rng)) or [0])])) + b"\n"
 
 
 def _stored(rng: random.Random) -> bytes:
     """A recording as SQLite with one of its cells replaced, or a few of its bytes."""
     if rng.random() < 0.3:
-        return _bytes(rng, _database())
+        return of_bytes(rng, _database())
     table, column = rng.choice(_CELLS)
     values: list[Any] = [one for one in NUMBERS if isinstance(one, str | float | None)]
     value = rng.choice([*values, b"\x00" * 9, -1, "[1]", '[["le","x"]]'])
@@ -248,18 +161,11 @@ def _database() -> bytes:
     return _made["database"]
 
 
-def _bytes(rng: random.Random, data: bytes) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 2, 8, 40))):
-        changed[rng.randrange(len(changed))] = rng.choice((0, 1, 255, rng.randrange(256)))
-    return bytes(changed[: rng.randrange(len(changed))] if rng.random() < 0.1 else changed)
-
-
 def rings(rng: random.Random) -> bytes:
     data = bytearray(_ring())
     length = struct.unpack_from("<I", data, 12)[0]
     if rng.random() < 0.7:
-        head = _json(of_tree(rng, json.loads(bytes(data[64 : 64 + length])), _few(rng)))
+        head = as_json(of_tree(rng, json.loads(bytes(data[64 : 64 + length])), few(rng)))
         if len(head) <= length + 1000:
             data[64 : 64 + len(head)] = head
             struct.pack_into("<I", data, 12, len(head))
@@ -301,8 +207,8 @@ def traces(rng: random.Random) -> bytes:
                        "args": {"Input Dims": [[4, 8], [8, 4]]}})  # fmt: skip
         events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 100 * n + 9, "dur": 50,
                        "args": {"device": 0, "stream": 7, "correlation": n}})  # fmt: skip
-    tree = of_tree(rng, {"deviceProperties": [{"name": "H200"}], "traceEvents": events}, _few(rng))
-    return _json(tree)
+    tree = of_tree(rng, {"deviceProperties": [{"name": "H200"}], "traceEvents": events}, few(rng))
+    return as_json(tree)
 
 
 def _of_samples(folder: str, longest: int = 60_000) -> Make:
@@ -313,9 +219,9 @@ def _of_samples(folder: str, longest: int = 60_000) -> Make:
         data = path.read_bytes()
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8", "replace")[:longest]
         try:
-            return _json(of_tree(rng, json.loads(text), _few(rng)))
+            return as_json(of_tree(rng, json.loads(text), few(rng)))
         except (ValueError, RecursionError):
-            return of_text(rng, text, _few(rng)).encode("utf-8", "surrogatepass")
+            return of_text(rng, text, few(rng)).encode("utf-8", "surrogatepass")
 
     return make
 
@@ -324,14 +230,14 @@ def playbooks(rng: random.Random) -> bytes:
     path = rng.choice(sorted(shipped_dir().glob("*.yaml")))
     way = rng.random()
     if way < 0.3:
-        return of_text(rng, path.read_text(), _few(rng)).encode("utf-8", "surrogatepass")
+        return of_text(rng, path.read_text(), few(rng)).encode("utf-8", "surrogatepass")
     tree = yaml.safe_load(path.read_text())
     if way < 0.5:
-        tree = of_tree(rng, tree, _few(rng))
+        tree = of_tree(rng, tree, few(rng))
     else:
         # Words in their places: what a person writes wrongly in a file that is right.
-        for _ in range(_few(rng)):
-            holder, key = rng.choice([(one, key) for one in _walk(tree) for key in _texts(one)])
+        for _ in range(few(rng)):
+            holder, key = rng.choice([(one, key) for one in walk(tree) for key in _texts(one)])
             holder[key] = of_text(rng, holder[key], 1) if rng.random() < 0.5 else rng.choice(TEXTS)
     return json.dumps(tree, default=str).encode("utf-8", "surrogatepass")
 
@@ -385,7 +291,7 @@ def models(rng: random.Random) -> bytes:
         out += [text(name), struct.pack("<I", len(dims)), *(struct.pack("<Q", size) for size in dims)]
         out.append(struct.pack("<IQ", code, offset))
     data = b"".join(out) + bytes(4096)
-    return _bytes(rng, data) if rng.random() < 0.2 else data
+    return of_bytes(rng, data) if rng.random() < 0.2 else data
 
 
 def control(rng: random.Random) -> bytes:
@@ -400,8 +306,8 @@ def control(rng: random.Random) -> bytes:
         value, far = values[name], rng.choice((rng.randrange(10**9), rng.random(), -1, 1e30, 10**18))
         near = int(value) + rng.randrange(9) if value.isdecimal() else value
         chosen[name] = str(near if rng.random() < 0.7 else far)
-        return _json({"set": chosen, "mark": rng.choice((*TEXTS, "after"))})
-    return _json(of_tree(rng, {"set": chosen, "mark": "after"}, rng.choice((1, 1, 2))))
+        return as_json({"set": chosen, "mark": rng.choice((*TEXTS, "after"))})
+    return as_json(of_tree(rng, {"set": chosen, "mark": "after"}, rng.choice((1, 1, 2))))
 
 
 def requests(rng: random.Random) -> bytes:
@@ -419,8 +325,8 @@ def requests(rng: random.Random) -> bytes:
             "max_tokens": rng.choice((None, 1, 61, 2**31)),
             "stop": rng.choice((None, "\u202e", ["a"] * 16, ["a"] * 17, "x" * 512)),
         }
-        return _json(asked)
-    return _json(of_tree(rng, asked, 1))
+        return as_json(asked)
+    return as_json(of_tree(rng, asked, 1))
 
 
 # How each is read: what comes out of it as text, or the reader's own error.
@@ -556,7 +462,7 @@ def exports(rng: random.Random) -> bytes:
     """An export with some of its cells, names or rows replaced, or a few of its bytes."""
     heads = {name: columns for name, (columns, _) in _EXPORT.items()}
     tables = {name: [list(row) for row in rows] for name, (_, rows) in _EXPORT.items()}
-    for _ in range(_few(rng)):
+    for _ in range(few(rng)):
         name = rng.choice(list(tables))
         columns, rows = heads[name], tables[name]
         way = rng.randrange(6)
@@ -576,7 +482,7 @@ def exports(rng: random.Random) -> bytes:
                     for row in rows:
                         db.execute(f"INSERT INTO {name} VALUES ({', '.join('?' * len(row))})", row)
         data = path.read_bytes()
-    return _bytes(rng, data) if rng.random() < 0.2 else data
+    return of_bytes(rng, data) if rng.random() < 0.2 else data
 
 
 READERS: dict[str, tuple[Make, Callable[[bytes, Path], list[str]], str]] = {
@@ -593,6 +499,15 @@ READERS: dict[str, tuple[Make, Callable[[bytes, Path], list[str]], str]] = {
     "models": (models, read_model, "model.gguf"),
     "control": (control, read_control, "control.json"),
     "requests": (requests, read_request, "request.json"),
+    "maps": (documents.maps, read_target, "page.prom"),
+    "events": (documents.events, read_target, "events.msgpack"),
+    "spans": (documents.spans, read_target, "spans.jsonl"),
+    "tables": (documents.tables, read_target, "table.csv"),
+    "iterations": (documents.iterations, read_target, "iterations.json"),
+    "settings": (documents.settings, documents.read_settings, "settings.json"),
+    "configs": (documents.configs, documents.read_config_file, "config.json"),
+    "discovery": (documents.discovery, documents.read_discovery, "targets.json"),
+    "answers": (documents.answers, documents.read_answer, "answer.json"),
 }
 
 
