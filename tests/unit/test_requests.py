@@ -127,6 +127,16 @@ def test_a_real_run_never_ran_more_than_it_may_and_its_queue_is_most_of_it() -> 
     assert parts["queue"] > 0.5 * sum(parts.values())
 
 
+def test_a_request_without_its_tokens_and_a_scope_of_another_shape_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    told = {"e2e_latency": 3.5, "queue_time": 0.5, "request_received_ts": T0, "prefill_finished_ts": T0 + 1.5}
+    path.write_text(json.dumps({"request_parameters": "{}", **told, "decode_finished_ts": T0 + 3.5}) + "\n")
+    assert read(path)[0].latest("requests.finished") == 1.0
+    spans = [{"scope": "vllm", "spans": [span(4.0, 0.5, 1.0, 2.0)]}]
+    path.write_text(json.dumps({"resourceSpans": [{"scopeSpans": spans}]}) + "\n")
+    assert len(read(path)[1]) == 1
+
+
 def test_a_file_without_one_request_is_refused_by_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     path.write_text('{"resourceSpans": []}\n')

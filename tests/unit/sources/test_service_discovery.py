@@ -173,7 +173,17 @@ def test_members_come_and_go_and_a_list_that_cannot_be_had_changes_nothing(
 
 @pytest.mark.parametrize(
     "text",
-    ["file_sd:", "http_sd+ftp://x", "dns:name", "dns:name:port", "dns:name:0", "dns+srv:", "k8s:llm", "k8s:/a=b"],
+    [
+        "file_sd:",
+        "http_sd+ftp://x",
+        "dns:name",
+        "dns:name:port",
+        "dns:name:0",
+        f"dns:name:{9:09999}",
+        "dns+srv:",
+        "k8s:llm",
+        "k8s:/a=b",
+    ],
 )
 def test_a_list_that_is_none_is_refused_in_a_line(text: str) -> None:
     with pytest.raises(UsageError, match="expected"):
@@ -181,7 +191,17 @@ def test_a_list_that_is_none_is_refused_in_a_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", "[1]", '[{"targets": "x"}]', '[{"targets": ["a/b"]}]', '[{"targets":', "[[" * 90]
+    "text",
+    [
+        "{}",
+        "[1]",
+        '[{"targets": ["a\\u001b[31m:1"]}]',
+        '[{"targets": ["a b:1"]}]',
+        '[{"targets": "x"}]',
+        '[{"targets": ["a/b"]}]',
+        '[{"targets":',
+        "[[" * 90,
+    ],
 )
 def test_a_list_of_something_else_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)

@@ -111,6 +111,20 @@ def test_a_model_s_config_says_heads_layers_and_window(tmp_path):
         load_model(str(path))
 
 
+def test_a_type_that_a_terminal_would_obey_is_escaped_in_its_tag():
+    settings = Settings("vllm")
+    settings.read("kv_cache_dtype", "\x1b]0;x\x07", "page")
+    assert settings.tags()["dtype"].isprintable()
+
+
+def test_a_config_that_is_no_file_or_too_deep_is_refused_in_a_line(tmp_path):
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    for path in ("/dev/zero", str(deep), str(tmp_path)):
+        with pytest.raises(UsageError, match="not a model's config"):
+            load_model(path)
+
+
 @pytest.mark.parametrize("text", ["config.kv_tpe=8", "x", "config.graphs=often", "config.kv_type=fp9"])
 def test_what_a_person_says_wrongly_is_named(text):
     with pytest.raises(UsageError, match="--set"):

@@ -164,6 +164,8 @@ def test_a_table_is_read_long_or_wide_and_from_nvidia_smi(tmp_path):
     assert list(store.series("sched.waiting")[1]) == [3.0, 4.0]
     path.write_text("timestamp, utilization.gpu [%], memory.used [MiB]\n2026/09/14 10:00:00.000, 97 %, 1024 MiB\n")
     assert list(read(str(path))[0].series("gpu.util", (("gpu", "0"),))[1]) == [0.97]
+    path.write_text("timestamp, index, utilization.gpu [%]\n2026/09/14 10:00:00.000, \x1b[31m, 97 %\n")
+    assert all(text.isprintable() for labels in read(str(path))[0].keys("gpu.util") for _, text in labels)
 
 
 @pytest.mark.parametrize(
