@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.mutate import BAD, READERS, run
-
-OF_THE_ENGINE = ("models", "control", "requests")
+from tests.fuzz.mutate import BAD, OF_THE_ENGINE, READERS, run
 
 
 @pytest.mark.parametrize("reader", READERS)
