@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from textual.pilot import Pilot
 
-from kvscope.demo import Demo
-from kvscope.demo_script import KNOBS
+from kvscope.demo import KNOBS, Demo
 from kvscope.playbook import load_all
 from kvscope.session import Session
 from kvscope.sources import open_target

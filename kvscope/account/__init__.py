@@ -5,8 +5,18 @@
 
 from __future__ import annotations
 
-from kvscope.account.account import LEVELS, Account, Bin, Lacking, Limit, Strip, account, account_now, account_over_time
-from kvscope.account.ahead import Ahead
+from kvscope.account.account import (
+    LEVELS,
+    Account,
+    Ahead,
+    Bin,
+    Lacking,
+    Limit,
+    Strip,
+    account,
+    account_now,
+    account_over_time,
+)
 from kvscope.account.change import Change, change
 from kvscope.account.facts import NO_FACTS, Facts
 

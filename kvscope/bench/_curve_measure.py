@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from kvscope.bench._matrix_run import only
-from kvscope.bench.client import drive
+from kvscope.bench.client import levels
 from kvscope.bench.client.server import Ask, Outcome, Server
 from kvscope.bench.workload.prompts import make_asks
 from kvscope.diagnose import diagnose
@@ -232,6 +232,6 @@ async def _load(
 
     reading = asyncio.create_task(read())
     try:
-        return await drive.closed(server, asks, clients, tell)
+        return await levels.closed(server, asks, clients, tell)
     finally:
         reading.cancel()

@@ -18,7 +18,7 @@ from typing import Any
 
 from kvscope.amounts import token_count
 from kvscope.bench import _accuracy_table, _child
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.errors import UsageError, nearest
 from kvscope.result.result import Result
 from kvscope.sources.builtin import split_knobs

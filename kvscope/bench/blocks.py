@@ -18,7 +18,7 @@ from kvscope.bench.workload.lengths import DEFAULT, Band, band_of
 from kvscope.bench.workload.trace import read_trace
 from kvscope.errors import NotEnoughData, UsageError
 from kvscope.plan import geometry
-from kvscope.plan.formulas import plain_bytes
+from kvscope.plan.bound import plain_bytes
 from kvscope.result.result import Plot, Quantity, Result, Series, Table
 from kvscope.sources import open_target
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.amounts import token_count
+from kvscope.bench._child import Log
 from kvscope.bench._curve_measure import Admitted, Held, Meter, admit
-from kvscope.bench._log import Log
 from kvscope.bench.client.http import Address, address_of
 from kvscope.bench.client.server import Server, find_server
 from kvscope.bench.workload import lengths as mix

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kvscope.bench import _matrix_plan, _matrix_run
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.bench._matrix_plan import Case
 from kvscope.bench._matrix_run import Outcome, run_unchanged
 from kvscope.errors import UsageError, nearest

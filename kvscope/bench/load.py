@@ -17,7 +17,7 @@ from typing import Any
 
 from kvscope.account import Facts
 from kvscope.amounts import amount
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.bench.client.http import address_of
 from kvscope.bench.client.levels import LevelRun, LoadPlan, fitting, levels_of, range_of, run_level, words_per_token
 from kvscope.bench.client.measures import LATENCIES, QUANTILES, Measures, measures, parse_slo, values_of

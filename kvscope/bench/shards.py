@@ -18,7 +18,7 @@ from typing import Any
 
 from kvscope.amounts import each, share, token_count, whole
 from kvscope.bench import _child
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.errors import UsageError, nearest
 from kvscope.progress import Line
 from kvscope.result.result import Cell, Plot, Quantity, Result, Series, Table

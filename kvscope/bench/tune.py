@@ -18,7 +18,7 @@ from typing import Any
 
 from kvscope import signals
 from kvscope.amounts import token_count
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.errors import NotEnoughData, UsageError, nearest
 from kvscope.laboratory import Laboratory, Length
 from kvscope.progress import Line

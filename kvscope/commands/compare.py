@@ -13,8 +13,7 @@ from kvscope.errors import EXIT_FINDING, EXIT_NO_DATA, EXIT_OK
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
-    from kvscope.result.comparison import Passage
-    from kvscope.result.side import Side
+    from kvscope.result.comparison import Passage, Side
 
 GROUP = "compare and verify"
 EXAMPLES = ("kvscope compare before.db after.db",)
@@ -50,8 +49,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands._told import price_of, said_of
     from kvscope.errors import NotEnoughData, UsageError, nearest
     from kvscope.result import comparison
-    from kvscope.result.comparison import compare, parse, passed
-    from kvscope.result.side import with_said
+    from kvscope.result.comparison import compare, parse, passed, with_said
 
     settings = settings_of(options)
     if settings.format not in ("text", "json"):
@@ -98,17 +96,17 @@ def _side(target: str, segment: str | None, settings: Settings, price: float | N
 
     from kvscope.account import account, words
     from kvscope.report.json import account_as_json
-    from kvscope.result import side
+    from kvscope.result import comparison
     from kvscope.sources import open_target
     from kvscope.sources.find import kind_of_file
     from kvscope.store import Store
     from kvscope.watch import collect, fill
     from probes.sample import Sample
 
-    if side.is_result(target):
-        return side.of_result(Path(target))
+    if comparison.is_result(target):
+        return comparison.of_result(Path(target))
     if Path(target).is_file() and kind_of_file(Path(target)) == "result":
-        return side.of_benchmark(Path(target))
+        return comparison.of_benchmark(Path(target))
     store = Store()
     with closing(open_target(target)) as source:
         read = collect(source, settings)
@@ -119,6 +117,6 @@ def _side(target: str, segment: str | None, settings: Settings, price: float | N
         if price is not None and store.span is not None:
             store.add([Sample("config.price_per_hour", price, store.span[0], ())])
         tags = {"engine": about.engine, "version": about.version, **about.tags}
-    found = side.of_store(store, target, {key: value for key, value in tags.items() if value}, segment)
+    found = comparison.of_store(store, target, {key: value for key, value in tags.items() if value}, segment)
     limits = account(store, store.segment(found.segment))
     return replace(found, limit=words.headline(limits), account=account_as_json(limits))

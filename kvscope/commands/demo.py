@@ -41,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.commands import _dashboard
     from kvscope.commands._dashboard import draw
     from kvscope.commands._options import settings_of
-    from kvscope.demo import Demo
-    from kvscope.demo_script import KNOBS
+    from kvscope.demo import KNOBS, Demo
     from kvscope.errors import UsageError
     from kvscope.order import Record
     from kvscope.progress import waiting

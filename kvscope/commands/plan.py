@@ -11,9 +11,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kvscope.plan.bound import Bound
+    from kvscope.plan.bound import Bound, Estimate
     from kvscope.plan.engines import Ask, Options, Split
-    from kvscope.plan.formulas import Estimate
     from kvscope.plan.memory import Given
     from kvscope.plan.plan import Plan
     from kvscope.plan.target import Reported, Target
@@ -92,8 +91,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the plan; 1 when the requests do not fit."""
     from kvscope.errors import EXIT_FINDING, EXIT_OK
     from kvscope.plan import engines
-    from kvscope.plan.bound import bound_of
-    from kvscope.plan.formulas import estimates
+    from kvscope.plan.bound import bound_of, estimates
     from kvscope.plan.memory import left_for_kv
     from kvscope.plan.plan import make_plan
     from kvscope.plan.target import open_target
@@ -247,7 +245,7 @@ def _curve(options: argparse.Namespace, ask: Ask) -> Estimate:
     from pathlib import Path
 
     from kvscope.errors import UsageError
-    from kvscope.plan.formulas import curve_estimate
+    from kvscope.plan.bound import curve_estimate
 
     path = Path(options.curve)
     try:

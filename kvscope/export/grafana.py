@@ -8,8 +8,7 @@ from typing import Any
 
 from kvscope import signals
 from kvscope.checks import Check
-from kvscope.export._names import PageNames
-from kvscope.export._rules import alerts
+from kvscope.export._rules import PageNames, alerts
 from kvscope.playbook_schema import Playbook
 from kvscope.signals.promql import promql
 

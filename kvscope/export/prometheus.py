@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-from kvscope.export._names import PageNames
-from kvscope.export._rules import Alert, alerts, recorded
+from kvscope.export._rules import Alert, PageNames, alerts, recorded
 from kvscope.playbook_schema import Playbook
 from kvscope.signals.promql import WINDOW, promql
 

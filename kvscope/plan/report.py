@@ -8,8 +8,7 @@ from html import escape
 from typing import Any
 
 from kvscope.amounts import amount
-from kvscope.plan.bound import Bound
-from kvscope.plan.formulas import Estimate
+from kvscope.plan.bound import Bound, Estimate
 from kvscope.plan.kinds import KINDS
 from kvscope.plan.plan import Figures, LayerRow, Plan
 from kvscope.plan.target import Reported

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from kvscope.errors import SourceError
 from kvscope.recording import schema
-from kvscope.recording.chunk import to_micros, unpack_tick, unpack_times, unpack_values
 from kvscope.recording.recorder import labels_from
-from kvscope.recording.schema import checked_series
+from kvscope.recording.schema import checked_series, to_micros, unpack_tick, unpack_times, unpack_values
 from probes import border
 from probes.catalog import metric_of
 from probes.sample import Labels, Sample

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.recording import schema
-from kvscope.recording.chunk import pack_tick, pack_times, pack_values, to_micros, unpack_tick
+from kvscope.recording.schema import pack_tick, pack_times, pack_values, to_micros, unpack_tick
 from kvscope.store import MarkLike
 from probes import border
 from probes.sample import Labels, Sample

@@ -1,10 +1,13 @@
-"""Latency as requests saw it: from one value per request where there is one, else from a page's histograms."""
+"""Latency as requests saw it: from one value per request where there is one, else from a page's histograms; and
+how the last third of a segment compares with the first, where nobody marked a change.
+"""
 
 from __future__ import annotations
 
 import math
 
-from kvscope.signals.algebra import first_of, gauge, mean_of, quantile_of
+from kvscope.signals.accounting import prefill_time_share
+from kvscope.signals.algebra import Expr, Within, first_of, gauge, mean_of, quantile_of, rate
 from kvscope.signals.evaluate import buckets, evaluate
 from kvscope.signals.reading import Missing, Reading
 from kvscope.signals.registry import DOWN, NEITHER, declare, procedure
@@ -106,3 +109,37 @@ def _long_share(samples: Samples, metric: str) -> Reading | Missing:
     value = above / total
     error = 2 * math.sqrt(max(value * (1 - value), 1 / total) / total)
     return Reading(value, error, "ratio", f"measured: {total:.0f} requests", 1, round(total))
+
+
+def _trend(expr: Expr) -> Expr:
+    """Return the relative change (0.1 = 10 % more)."""
+    return Within(expr, 2 / 3, 1.0) / Within(expr, 0.0, 1 / 3) - 1
+
+
+declare(
+    "kv_usage_trend",
+    _trend(gauge("kv.usage_ratio")),
+    NEITHER,
+    "Change of the pool's use from the first third of the segment to the last: -0.5 is half.",
+    unit="x",
+)
+declare(
+    "generation_trend",
+    _trend(rate("tokens.generated")),
+    NEITHER,
+    "Change of output tokens per second from the first third of the segment to the last: 0 is none.",
+    unit="x",
+)
+declare(
+    "tpot_trend",
+    _trend(token_time),
+    DOWN,
+    "Change of the time per output token from the first third of the segment to the last: 0.5 is half more.",
+    unit="x",
+)
+declare(
+    "prefill_settling",
+    Within(prefill_time_share, 0.0, 0.5) - Within(prefill_time_share, 2 / 3, 1.0),
+    NEITHER,
+    "Share of the step time spent on prompts in the first half of the segment - in the last third.",
+)

@@ -21,8 +21,7 @@ import yaml
 
 from kvscope.diagnose import diagnose
 from kvscope.export import names, render
-from kvscope.export._names import PageNames
-from kvscope.export._rules import alerts
+from kvscope.export._rules import PageNames, alerts
 from kvscope.playbook import load_all
 from kvscope.signals import names as signal_names
 from kvscope.signals.promql import promql

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from kvscope import signals
-from kvscope.export._names import PageNames
+from kvscope.export._rules import PageNames
 from kvscope.signals.promql import promql
 from kvscope.signals.reading import Reading
 from kvscope.sources import open_target

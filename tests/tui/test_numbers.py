@@ -15,7 +15,7 @@ from kvscope.session import Session
 from kvscope.signals.reading import Missing, Reading
 from kvscope.sources import open_target
 from kvscope.tui.palette import FIRST
-from kvscope.tui.panels.vitals import VitalLines
+from kvscope.tui.panels.headlines import VitalLines
 from kvscope.tui.widgets.line_chart import Curve, LineChart, Picture
 from kvscope.view import Trend, View
 

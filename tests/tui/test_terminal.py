@@ -156,7 +156,7 @@ def test_without_a_terminal_one_line_says_what_is_missing(pane: Pane, tmp_path: 
 
 
 def test_a_panel_that_fails_in_the_real_program_takes_nothing_with_it(pane: Pane, tmp_path: Path) -> None:
-    before = "from kvscope.tui.panels.vitals import VitalLines; VitalLines.draw = None"
+    before = "from kvscope.tui.panels.headlines import VitalLines; VitalLines.draw = None"
     with attached(pane, tmp_path, before=before):
         shown = pane.until("not drawn: TypeError")
         assert "No diagnosis yet" in shown or "No finding" in shown

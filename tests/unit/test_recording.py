@@ -18,8 +18,8 @@ import pytest
 
 from kvscope.errors import SourceError, UsageError
 from kvscope.recording import RecordedMark, Recorder, Recording, read, write_fixture
-from kvscope.recording.chunk import pack_times, pack_values, unpack_times, unpack_values
 from kvscope.recording.fixture import parse_series, series_text
+from kvscope.recording.schema import pack_times, pack_values, unpack_times, unpack_values
 from kvscope.sources import open_target
 from kvscope.sources.source import Description, Mark, Poll
 from probes.sample import Sample, labels_of

@@ -1,4 +1,6 @@
-"""A load run's levels: what each sends, and what came back. The same settings give the same requests, byte for byte."""
+"""A load run's levels: what each sends and when (so many clients, or so many arrivals a second), and what came back.
+
+The same settings give the same requests, byte for byte."""
 
 from __future__ import annotations
 
@@ -8,10 +10,9 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
-from kvscope.bench.client import drive
-from kvscope.bench.client.drive import poisson
 from kvscope.bench.client.server import Ask, Outcome, Server
 from kvscope.bench.workload import lengths
 from kvscope.bench.workload.lengths import Band
@@ -19,6 +20,77 @@ from kvscope.bench.workload.prompts import make_asks, make_talks
 from kvscope.bench.workload.trace import Seen
 from kvscope.errors import UsageError
 from kvscope.signals.batches import quantile
+
+Tell = Callable[[int], None]
+LAG_EVERY_S = 0.05
+
+
+async def closed(server: Server, asks: Sequence[Ask], clients: int, tell: Tell) -> list[Outcome]:
+    """Send every request, ``clients`` outstanding at any time; outcomes in the order of the requests."""
+    found: dict[int, Outcome] = {}
+    waiting = iter(enumerate(asks))
+
+    async def client() -> None:
+        for index, ask in waiting:
+            found[index] = await server.complete(ask)
+            tell(len(found))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(client())
+    return [found[index] for index in range(len(asks))]
+
+
+async def opened(server: Server, asks: Sequence[Ask], arrivals_s: Sequence[float], tell: Tell) -> list[Outcome]:
+    """Send each request at its time after the start, however many are outstanding."""
+    began, done = perf_counter(), 0
+
+    async def one(ask: Ask, due_s: float) -> Outcome:
+        nonlocal done
+        await asyncio.sleep(max(0.0, due_s - perf_counter()))
+        outcome = await server.complete(ask, due_s)
+        done += 1
+        tell(done)
+        return outcome
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(ask, began + at)) for ask, at in zip(asks, arrivals_s, strict=True)]
+    return [task.result() for task in tasks]
+
+
+async def sessions(server: Server, talks: Sequence[Sequence[Ask]], clients: int, tell: Tell) -> list[Outcome]:
+    """Closed loop over conversations: a client holds one to its last turn, then takes the next."""
+    found: dict[tuple[int, int], Outcome] = {}
+    waiting = iter(enumerate(talks))
+
+    async def client() -> None:
+        for index, talk in waiting:
+            for turn, ask in enumerate(talk):
+                found[turn, index] = await server.complete(ask)
+                tell(len(found))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(client())
+    return [found[turn, index] for index, talk in enumerate(talks) for turn in range(len(talk))]
+
+
+def poisson(rate: float, count: int, seed: int) -> list[float]:
+    """Return ``count`` arrival times with exponential gaps, ``rate`` a second on average."""
+    source, now, times = random.Random(seed), 0.0, []
+    for _ in range(count):
+        now += source.expovariate(rate)
+        times.append(now)
+    return times
+
+
+async def watch_lag(lags_s: list[float]) -> None:
+    """Note how late this client wakes up; run beside the load until cancelled."""
+    while True:
+        before = perf_counter()
+        await asyncio.sleep(LAG_EVERY_S)
+        lags_s.append(max(0.0, perf_counter() - before - LAG_EVERY_S))
+
 
 MARGIN_TOKENS = 16
 """Room a server may want for its own tokens around a prompt."""
@@ -183,7 +255,7 @@ async def run_level(
     """Send a level's requests; the discarded ones run on into the measured ones without a pause."""
     asks = make_asks(plan.pairs(level), plan.seed + 4, words, plan.shared)
     lags: list[float] = []
-    watch = asyncio.create_task(drive.watch_lag(lags))
+    watch = asyncio.create_task(watch_lag(lags))
     try:
         found = await _drive(server, plan, level, asks, tell)
     finally:
@@ -201,11 +273,11 @@ async def _drive(
     server: Server, plan: LoadPlan, level: Level, asks: list[Ask], tell: Callable[[int], None]
 ) -> list[Outcome]:
     if level.kind != "closed":
-        return await drive.opened(server, asks, plan.arrivals(level), tell)
+        return await opened(server, asks, plan.arrivals(level), tell)
     if plan.turns > 1:
         talks = make_talks(asks, plan.turns, plan.turn_tokens, plan.seed)
-        return await drive.sessions(server, talks, int(level.value), tell)
-    return await drive.closed(server, asks, int(level.value), tell)
+        return await sessions(server, talks, int(level.value), tell)
+    return await closed(server, asks, int(level.value), tell)
 
 
 async def words_per_token(server: Server, seed: int) -> float:

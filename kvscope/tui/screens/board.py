@@ -17,16 +17,16 @@ from kvscope.order import Look
 from kvscope.signals.reading import Missing
 from kvscope.tui.keys import digit
 from kvscope.tui.palette import BRIGHT, DIM, FIRST, paint
+from kvscope.tui.panels.accounting import WholesPanel
 from kvscope.tui.panels.chart import ChartPanel
-from kvscope.tui.panels.facts import FactsPanel
 from kvscope.tui.panels.findings import FindingList, FindingsPanel
+from kvscope.tui.panels.headlines import FactsPanel
 from kvscope.tui.panels.judged import JudgedPanel
 from kvscope.tui.panels.maps import MapPanel
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.panels.state import StatePanel
 from kvscope.tui.panels.table import TablePanel
 from kvscope.tui.panels.target import TargetPanel
-from kvscope.tui.panels.wholes import WholesPanel
 from kvscope.tui.widgets.canvas import Canvas, Line
 from kvscope.tui.widgets.key_bar import KeyBar
 from kvscope.view import Table, View

@@ -17,12 +17,11 @@ from kvscope.signals.reading import Missing
 from kvscope.tui.panels.accounting import AccountingPanel, PartsPanel
 from kvscope.tui.panels.chart import ChartPanel
 from kvscope.tui.panels.findings import FindingsPanel
-from kvscope.tui.panels.headlines import HeadlinesPanel
+from kvscope.tui.panels.headlines import HeadlinesPanel, VitalsPanel
 from kvscope.tui.panels.maps import MapPanel
 from kvscope.tui.panels.panel import Panel
 from kvscope.tui.panels.state import StatePanel
 from kvscope.tui.panels.target import TargetPanel
-from kvscope.tui.panels.vitals import VitalsPanel
 from kvscope.tui.screens.board import Bar, Reading
 from kvscope.tui.widgets.key_bar import KeyBar
 from kvscope.view import Share, View

@@ -12,7 +12,7 @@ import pytest
 
 from kvscope.bench import _child, accuracy
 from kvscope.bench._accuracy_table import front, make
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.bench.accuracy import axes_of, cells, densities
 from kvscope.cli import run
 from kvscope.errors import UsageError

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvscope.cli import run
-from kvscope.result.comparison import Change, compare
+from kvscope.result.comparison import Change, Side, compare
 from kvscope.result.result import Quantity
-from kvscope.result.side import Side
 
 DEMO = "samples/recordings/memory-down-throughput-flat.confirmed.cpu.jsonl"
 CAPPED = "samples/recordings/admission-capped.likely.jsonl"

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from kvscope.account import Facts
-from kvscope.bench.client.drive import poisson
 from kvscope.bench.client.http import address_of
-from kvscope.bench.client.levels import Level, LevelRun, LoadPlan
+from kvscope.bench.client.levels import Level, LevelRun, LoadPlan, poisson
 from kvscope.bench.client.measures import error_of_quantile, measure_run, measures, parse_slo
 from kvscope.bench.client.server import Ask, Outcome, find_server, token_times
 from kvscope.bench.load import bound_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.bench import tune as tuning
-from kvscope.bench._log import Log
+from kvscope.bench._child import Log
 from kvscope.bench.tune import Grid, Setting, Tried, grid_of, tune
 from kvscope.cli import run
 from kvscope.errors import UsageError

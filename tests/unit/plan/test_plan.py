@@ -12,8 +12,8 @@ import pytest
 from kvscope.cli import run
 from kvscope.errors import UsageError
 from kvscope.plan import Geometry, geometry
+from kvscope.plan.bound import estimates
 from kvscope.plan.forms import KvForms
-from kvscope.plan.formulas import estimates
 from kvscope.plan.weights import Weights
 
 CONFIGS = Path("samples/configs")
