@@ -6,9 +6,9 @@ Judged is what ``kvscope diagnose`` is given on the engine's own machine: its pa
 where it publishes any, and what its command line says; with ``--pages`` its pages alone.
 
 A case is ``right`` where a true cause is among the first two findings and at most three causes are named, ``silent``
-where a cause was true and nothing was named, ``abstains`` where what is named leaves the true cause open by name,
-``wrong`` where only other causes are named. Where nothing helped, silence is ``quiet`` and a finding a false alarm.
-A case whose truth lies below what equal runs differ by is ``not settled``, whatever is named.
+where a cause was true and nothing was named, ``abstains`` where what is named leaves the true cause open by name or has
+it third behind what is true beside it, ``wrong`` where only other causes are named. Where nothing helped, silence is
+``quiet`` and a finding a false alarm. A case whose truth lies below what equal runs differ by is ``not settled``.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _outcome(truth: Truth, claims: Sequence[Finding], slug_of: Mapping[str, str]
         return "silent"
     left_open = {slug_of.get(rival.look, "") for one in claims for rival in one.rivals if rival.state != "excluded"}
     beside = {slug for slug, lifts in CHAIN.items() if set(lifts) & set(truth.true)}
-    if true & left_open or set(slugs) <= beside | small:
+    if true & left_open or set(slugs) <= beside | small | true:
         return "abstains"
     return "wrong"
 
