@@ -30,38 +30,43 @@ class Together:
 
     def attend(self, q: Tensor, start: int, window: int) -> Tensor:
         """q [n, q_heads, d] from token ``start``, each over the tokens up to its own -> the same shape."""
-        shape, count = self.shape, len(q)
-        # One row per query of the group, so that one kv head serves them in a single product (never enable_gqa on CPU).
-        rows = (
-            q.view(count, shape.kv_heads, shape.group, -1).permute(1, 2, 0, 3).reshape(shape.kv_heads, -1, q.shape[-1])
-        )
-        seen = visible(start, count, self.end, window, q.device).repeat(shape.group, 1)
-        if self.absent is not None:
-            seen = seen[None] & ~self.absent[:, None]
-        out = F.scaled_dot_product_attention(rows[None], self.keys[None], self.values[None], attn_mask=seen)[0]
-        turned = out.view(shape.kv_heads, shape.group, count, -1).permute(2, 0, 1, 3)
-        return turned.reshape(count, shape.q_heads, -1)
+        shape, group = self.shape, self.shape.group
+        rows = self._by_head(q).transpose(1, 2)
+        # A group's heads look at the same rows: they are not copied for each (and enable_gqa would be slower).
+        keys, values = (part[:, None].expand(-1, group, -1, -1) for part in (self.keys, self.values))
+        out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=self._hidden(q, start, window))
+        return out.permute(2, 0, 1, 3).reshape(len(q), shape.q_heads, -1)
 
     def mass(self, q: Tensor, start: int, window: int) -> Tensor:
         """Attention mass that queries from token ``start`` give to each full block before their last: float32
         [blocks, kv_heads].
         """
         shape = self.shape
-        rows = q.view(len(q), shape.kv_heads, shape.group, -1)
-        scores = torch.einsum("nhgd,htd->hgnt", rows, self.keys).float() * shape.head_dim**-0.5
-        hidden = ~visible(start, len(q), self.end, window, q.device)
-        if self.absent is not None:
-            hidden = hidden | self.absent[:, None, None]
-        mass = scores.masked_fill_(hidden, -torch.inf).softmax(-1).sum((1, 2))
+        scores = torch.einsum("hngd,htd->hgnt", self._by_head(q), self.keys).float() * shape.head_dim**-0.5
+        scores += self._hidden(q, start, window)
+        mass = scores.softmax(-1).sum((1, 2))
         blocks = (start + len(q)) // shape.block_tokens
         per_block: Tensor = (
             mass[:, : blocks * shape.block_tokens].view(shape.kv_heads, blocks, shape.block_tokens).sum(2)
         )
         return per_block.T
 
+    def _by_head(self, q: Tensor) -> Tensor:
+        """[kv_heads, n, group, d]."""
+        return q.view(len(q), self.shape.kv_heads, self.shape.group, -1).transpose(0, 1)
+
+    def _hidden(self, q: Tensor, start: int, window: int) -> Tensor:
+        """As `hidden`, and [kv_heads, 1, n, end] where tokens are absent."""
+        mask = hidden(start, len(q), self.end, window, q.dtype, q.device)
+        return mask if self.absent is None else mask.masked_fill(self.absent[:, None, None], -torch.inf)
+
 
 @lru_cache(maxsize=4)
-def visible(start: int, count: int, end: int, window: int, device: torch.device) -> Tensor:
-    """Which of ``end`` tokens each of ``count`` from ``start`` sees, bool [count, end]; all layers of a chunk ask."""
+def hidden(start: int, count: int, end: int, window: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """What is added to scores: -inf where a token from ``start`` does not see one of ``end``, else 0, [count, end].
+
+    All layers of a chunk ask for it, so it is made once; of true and false a copy like it would be made in each layer.
+    """
     behind = torch.arange(start, start + count, device=device)[:, None] - torch.arange(end, device=device)
-    return (behind >= 0) & (behind < (window or end))
+    seen = (behind >= 0) & (behind < (window or end))
+    return torch.zeros(count, end, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
