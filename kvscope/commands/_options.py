@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kvscope.errors import UsageError
+from probes.border import lines_printable
 
 if TYPE_CHECKING:
     from kvscope.config import Settings
@@ -79,6 +84,31 @@ def settings_of(options: argparse.Namespace) -> Settings:
     from kvscope.config import Settings, load
 
     return load({field.name: getattr(options, field.name, None) for field in fields(Settings)})[0]
+
+
+def output(text: str, options: argparse.Namespace, *sources: str) -> Path:
+    """Return the file that a command may write. UsageError where it is there and ``--force`` is not, where it is no
+    regular file (a device would be replaced by a file), or where it is one of what is read."""
+    path = Path(text)
+    shown = lines_printable(str(path))
+    try:
+        about = path.stat()
+    except OSError:
+        return path
+    except ValueError as error:
+        raise UsageError(f"{shown}: no name that a file can have ({error})") from None
+    if not stat.S_ISREG(about.st_mode):
+        raise UsageError(f"{shown}: no regular file; expected a file to write")
+    if not options.force:
+        raise UsageError(f"{shown}: exists already; choose another file or add --force")
+    for source in sources:
+        try:
+            same = Path(source).samefile(path)
+        except (OSError, ValueError):
+            same = False
+        if same:
+            raise UsageError(f"{shown}: this is what is read; choose another file to write")
+    return path
 
 
 def text_or_json(settings: Settings) -> bool:

@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.errors import EXIT_NO_DATA, EXIT_OK, UsageError
     from kvscope.finding import Coverage
     from kvscope.state import near_line
+    from probes.border import lines_printable
 
     settings = settings_of(options)
     as_json = text_or_json(settings)
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         return code
     reached = reach.judged + sum(len(step.rules) for step in steps)
     then = f"; with all of these {reached}:" if steps else ""
-    print(f"{reach.judged} of {reach.rules} rules can speak about {found.source['target']}{then}")
+    print(f"{reach.judged} of {reach.rules} rules can speak about {lines_printable(str(found.source['target']))}{then}")
     for step in steps:
         print(f"  +{len(step.rules):<3} {' and '.join(step.ways)}\n       ({', '.join(step.rules)})")
     for near in reach.near:

@@ -57,15 +57,16 @@ def _table(source: Source, options: argparse.Namespace) -> int:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from kvscope.commands._options import settings_of
-    from kvscope.errors import UsageError
+    from kvscope.commands._options import output, settings_of
     from kvscope.sources.table import CsvTable, ParquetTable
+    from probes.border import lines_printable
 
     settings, began, rows = settings_of(options), time.monotonic(), 0
-    paths = {kind: Path(text) for kind, text in (("csv", options.csv), ("parquet", options.parquet)) if text}
-    for path in paths.values():
-        if str(path) != "-" and (path.is_dir() or (path.exists() and not options.force)):
-            raise UsageError(f"{path}: exists already; choose another file or add --force")
+    paths = {
+        kind: Path(text) if text == "-" else output(text, options, options.target)
+        for kind, text in (("csv", options.csv), ("parquet", options.parquet))
+        if text
+    }
     where = source.describe().target
     with ExitStack() as stack:
         tables: list[CsvTable | ParquetTable] = []
@@ -80,8 +81,9 @@ def _table(source: Source, options: argparse.Namespace) -> int:
             if poll.ended or time.monotonic() - began >= settings.duration:
                 break
             time.sleep(settings.interval)
+    told = sys.stderr if "-" in map(str, paths.values()) else sys.stdout
     for path in paths.values():
-        print(f"{path}: {rows} samples", file=sys.stderr if "-" in map(str, paths.values()) else sys.stdout)
+        print(f"{lines_printable(str(path))}: {rows} samples", file=told)
     return 0
 
 

@@ -25,21 +25,21 @@ def run(options: argparse.Namespace) -> int:
     """Write the form, or list each figure under its canonical name."""
     from pathlib import Path
 
-    from kvscope.commands._options import as_json, settings_of, text_or_json
+    from kvscope.commands._options import as_json, output, settings_of, text_or_json
     from kvscope.errors import UsageError
     from kvscope.sources.stated import document
     from kvscope.sources.stated.arms import arms
     from kvscope.sources.stated.figure import unknown_notice
+    from probes.border import lines_printable
 
     path = Path(options.file)
     if options.action == "new":
-        if path.exists() and not options.force:
-            raise UsageError(f"{path}: exists already; choose another file or add --force")
+        path = output(options.file, options)
         try:
             path.write_text(document.TEMPLATE, encoding="utf-8")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror or error}") from error
-        print(f"{path}: fill in what you know, then kvscope diagnose {path}")
+        print(lines_printable(f"{path}: fill in what you know, then kvscope diagnose {path}"))
         return 0
     stated = document.read(path)
     if text_or_json(settings_of(options)):

@@ -29,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.errors import SourceError
     from kvscope.sources import marks
     from kvscope.sources.control import EngineControl
+    from probes.border import lines_printable
     from probes.ring_reader import RingError, RingReader, find_rings
 
     if not options.name.strip() or len(options.name) > 64:
@@ -47,5 +48,5 @@ def run(options: argparse.Namespace) -> int:
                 EngineControl(ring).mark(options.name)
                 told += 1
     beside = f" and {told} built-in engine{'s' if told != 1 else ''}" if told else ""
-    print(f"{options.name}: marked for whoever watches{beside}")
+    print(f"{lines_printable(options.name)}: marked for whoever watches{beside}")
     return 0

@@ -94,21 +94,16 @@ def run(options: argparse.Namespace) -> int:
     import signal
     import time
     from contextlib import closing, suppress
-    from pathlib import Path
 
-    from kvscope.commands._options import settings_of
+    from kvscope.commands._options import output, settings_of
     from kvscope.commands._told import tags_of, with_told
-    from kvscope.errors import UsageError
     from kvscope.progress import Line
     from kvscope.recording import Recorder
     from kvscope.sources import open_target
+    from probes.border import lines_printable
 
     tags = tags_of(options.tags, "--tag")
-    path = Path(options.output or time.strftime("kvscope-%Y%m%d-%H%M%S.db"))
-    if path.exists() and not options.force:
-        raise UsageError(f"{path}: exists already; choose another file or add --force")
-    if path.is_dir():
-        raise UsageError(f"{path}: a folder; expected a file to write")
+    path = output(options.output or time.strftime("kvscope-%Y%m%d-%H%M%S.db"), options, options.target)
     limit, settings = options.duration, settings_of(argparse.Namespace(interval=options.interval))
     line, ticks, began = Line(), 0, time.monotonic()
     with (
@@ -129,5 +124,5 @@ def run(options: argparse.Namespace) -> int:
                     break
                 time.sleep(settings.interval)
         line.wipe()
-    print(f"{path}: {ticks} ticks in {time.monotonic() - began:.0f} s")
+    print(f"{lines_printable(str(path))}: {ticks} ticks in {time.monotonic() - began:.0f} s")
     return 0

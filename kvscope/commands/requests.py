@@ -41,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from kvscope.sources import open_target
     from kvscope.store import Store
     from kvscope.watch import collect, fill
+    from probes.border import lines_printable
 
     settings = settings_of(options)
     as_json = text_or_json(settings)
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
             )
         )
         return EXIT_OK
-    print(f"{len(everything)} finished requests in {options.target}; slowest by {options.by}:")
+    print(f"{len(everything)} finished requests in {lines_printable(options.target)}; slowest by {options.by}:")
     print("       ended       in     out     queue      TTFT      TPOT     total")
     for place, one in enumerate(measured[: options.list], 1):
         sizes = ["      –" if n is None else f"{n:7.0f}" for n in (one.prompt, one.get("request.tokens_out"))]

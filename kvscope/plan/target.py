@@ -74,7 +74,7 @@ def _settings(text: str) -> tuple[dict[str, float], dict[str, str], str | None, 
         about = source.describe()
     finally:
         source.close()
-    version = about.version if about.version[:1].isdigit() else ""
+    version = about.version if about.version[:1].isdecimal() else ""
     return said, {**about.tags, **tags}, ENGINES.get(about.engine), version
 
 

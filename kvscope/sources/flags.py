@@ -76,4 +76,4 @@ def parse_flags(words: Sequence[str], wanted: Collection[str]) -> dict[str, str]
 
 
 def _is_number(word: str) -> bool:
-    return word.removeprefix("-").replace(".", "", 1).isdigit()
+    return word.removeprefix("-").replace(".", "", 1).isdecimal()

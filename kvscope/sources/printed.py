@@ -104,10 +104,10 @@ _MEANT = {
 def _of(found: dict[str, str], gpu: str, t: float) -> Iterator[Sample]:
     for name, (metric, scale) in _MEANT.items():
         text = found.get(name) or ""
-        if text.replace(".", "", 1).isdigit() and len(text) < 16:
+        if text.replace(".", "", 1).isdecimal() and len(text) < 16:
             yield Sample(metric, float(text) * scale, t, (("gpu", gpu),))
     total = found.get("total") or ""
-    if total.isdigit() and 0 < len(total) < 16:
+    if total.isdecimal() and 0 < len(total) < 16:
         yield Sample("config.device_memory_bytes", float(total) * _MIB, t)
 
 

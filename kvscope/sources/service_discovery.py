@@ -158,8 +158,9 @@ def _http(url: str) -> dict[str, str]:
 def _addresses(host: str, port: int) -> dict[str, str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise SourceError(f"dns:{host}:{port}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else border.printable(error, 200)
+        raise SourceError(f"dns:{border.printable(host, 80)}:{port}: {why}") from error
     places = dict.fromkeys(str(place[0]) for *_, place in found)
     return {f"http://{f'[{one}]' if ':' in one else one}:{port}/metrics": "" for one in places}
 

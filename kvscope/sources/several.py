@@ -121,7 +121,7 @@ def _files(text: str, found: Sequence[Path]) -> list[Path]:
 
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Sort ``metrics-9`` before ``metrics-10``."""
-    return [(int(part) if part.isdigit() and len(part) < 18 else -1, part) for part in re.split(r"(\d+)", path.name)]
+    return [(int(part) if part.isdecimal() and len(part) < 18 else -1, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def of_files(paths: Sequence[Path], text: str) -> Source:

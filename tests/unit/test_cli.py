@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import shutil
+import stat
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -96,6 +98,46 @@ def test_a_page_of_something_else_is_refused(page: bytes, says: str, capsys: pyt
     with serving(page) as url:
         assert run(["diagnose", url, "--duration", "1"]) == 3
     assert says in line_of(capsys)
+
+
+@pytest.mark.parametrize("command", ["record", "export", "figures"])
+def test_no_device_and_not_what_is_read_is_written_over(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a device is replaced by a file, everybody else's writes to it go there."""
+    pipe, read = tmp_path / "pipe", tmp_path / "read.jsonl"
+    os.mkfifo(pipe)
+    shutil.copy(HEALTHY, read)
+    ways = {
+        "record": lambda path: ["record", str(read), "-o", path],
+        "export": lambda path: ["export", str(read), "--csv", path],
+        "figures": lambda path: ["figures", "new", path],
+    }
+    assert run([*ways[command](str(pipe)), "--force"]) == 2
+    assert "no regular file; expected a file to write" in capsys.readouterr().err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    if command != "figures":
+        (tmp_path / "link").symlink_to(read)
+        assert run([*ways[command](str(tmp_path / "link")), "--force"]) == 2
+        assert "this is what is read" in capsys.readouterr().err
+    assert read.read_bytes() == Path(HEALTHY).read_bytes()
+
+
+def test_names_that_a_terminal_would_obey_are_told_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a\x1b[31m.db"
+    assert run(["record", HEALTHY, "-o", str(path)]) == 0
+    assert run(["mark", "a\x1b[31m\u202eb"]) == 0
+    told = capsys.readouterr()
+    assert path.exists()
+    assert "\x1b" not in told.out + told.err
+    assert "\u202e" not in told.out
+
+
+@pytest.mark.parametrize("release", ["9" * 5000, "\u00b2", "0." + "9" * 10])
+def test_a_release_is_of_few_digits_or_none(release: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = "samples/configs/qwen3-8b.json"
+    assert run(["plan", config, "--engine", f"vllm@{release}"]) in (0, 2)
+    assert "fault of kvscope" not in capsys.readouterr().err
 
 
 def test_a_finding_sets_the_exit_code_and_fail_on_decides(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,12 +39,16 @@ def _modules() -> list[ModuleType]:
     return [importlib.import_module(f"{__name__}.{name}") for name in module_names(__path__)]
 
 
+_LONGEST_NUMBER = 9
+"""Digits of a part of a release: what is longer is none, and a page may say anything."""
+
+
 def _release(text: str, release: str) -> tuple[int, ...]:
     parts = release.removeprefix("v").removeprefix("b").split(".")
     numbers = []
     for part in parts:
-        digits = "".join(letter for letter in part if letter.isdigit())
-        if not digits:
+        digits = "".join(letter for letter in part if letter.isdecimal())
+        if not 0 < len(digits) <= _LONGEST_NUMBER:
             break
         numbers.append(int(digits))
     if not numbers:

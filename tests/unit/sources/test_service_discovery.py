@@ -85,6 +85,11 @@ def test_a_name_is_every_address_it_has(monkeypatch: pytest.MonkeyPatch) -> None
     assert list(lookup_of("dns:vllm.svc:8000")()) == ["http://10.0.0.1:8000/metrics", "http://[fd00::1]:8000/metrics"]
 
 
+def test_a_name_that_is_none_is_said_in_a_line() -> None:
+    with pytest.raises(SourceError, match=f"dns:{'a' * 20}"):
+        lookup_of(f"dns:{'a' * 300}:80")()
+
+
 def test_a_service_is_every_host_and_port_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = pytest.importorskip("dns.resolver")
     import dns.rrset
