@@ -147,6 +147,18 @@ def test_a_log_of_nothing_but_its_start_says_what_it_told(tmp_path):
     assert "kv.capacity_tokens 252 k tok" in notice
 
 
+def test_a_model_named_by_what_a_terminal_obeys_is_told_escaped(tmp_path):
+    path = tmp_path / "server.log"
+    text = (SAMPLES / "vllm-0.25.0-h200.log").read_text()
+    start = next(line for line in text.splitlines() if "served_model_name=" in line)
+    before, _, rest = start.partition("served_model_name=")
+    hostile = f"{before}served_model_name=\x1b]0;x\x07\u202e,{rest.partition(',')[2]}"
+    path.write_text(text.replace(start, hostile))
+    source = open_target(str(path))
+    named = {value for sample in source.poll().samples for name, value in sample.labels if name == "model"}
+    assert named == {r"\u202e"}
+
+
 def test_settings_of_a_large_log_are_looked_for_behind_every_start(tmp_path):
     from kvscope.sources.logs.reader import needles
     from kvscope.sources.logs.scan import Scanner

@@ -9,6 +9,7 @@ from typing import Protocol
 from kvscope.sources.logs.prefix import Line
 from kvscope.sources.logs.rule import Give, Memory, Rule
 from kvscope.sources.settings import Settings
+from probes.border import printable
 from probes.catalog import CATALOG, COUNTER, REPLICA
 from probes.sample import Labels, Sample, labels_of
 
@@ -102,7 +103,7 @@ class LogReader:
         if kind == "word":
             self.settings.read(name, give.text, "log")
         elif kind == "tag":
-            self.tags[name] = give.text.strip().strip("'\"")[:_TAG_LENGTH]
+            self.tags[name] = printable(give.text.strip().strip("'\""), _TAG_LENGTH)
         elif kind == "setting":
             self.settings.say(name, give.value, "log")
         elif not self._timed and kind == "grow" and not name.startswith(_ORDER_ONLY):
@@ -183,7 +184,7 @@ class LogReader:
                 who = "others"
                 if who in self._speakers:
                     return self._speakers[who]
-            labels = labels_of(**{REPLICA: who}) if who and self._several else ()
+            labels = labels_of(**{REPLICA: printable(who, _TAG_LENGTH)}) if who and self._several else ()
             found = self._speakers[who] = _Speaker(labels)
         return found
 
