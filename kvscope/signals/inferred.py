@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from kvscope import signals
-from kvscope.signals.algebra import Rate, amount, first_of, ratio, share
+from kvscope.signals.algebra import Rate, amount, first_of, gauge, rate, ratio, setting, share
 from kvscope.signals.evaluate import evaluate
 from kvscope.signals.intervals import Intervals, intervals_of
 from kvscope.signals.phases import request_phases
@@ -148,6 +148,33 @@ def prefix_lost_most(samples: Samples) -> Reading | Missing:
     if isinstance(found, Reading) and found.value >= 0.9:
         return _inferred(1 - found.value, "ratio", "all that was not found")
     return Missing("nobody says whether prompts came before", KV_EVENTS)
+
+
+_KEPT_S = 60.0
+"""A prefix that is kept for a minute is there when a person, or the next call of an agent, comes back to it."""
+
+
+@procedure(
+    "prefix_lost_plausible",
+    unit="ratio",
+    reads=("prefix.reusable", "prefix.hits", "prefix.queries", "tokens.prefilled", "kv.capacity_tokens"),
+    help="The most of a prompt that the cache can have lost; nothing where look-ups are not counted, or the pool keeps "
+    "what it computed for a minute; not known where it is written over sooner and little is found.",
+)
+def prefix_lost_plausible(samples: Samples) -> Reading | Missing:
+    most = prefix_lost_most(samples)
+    found = evaluate(share("prefix.hits", "prefix.queries"), samples)
+    if isinstance(most, Reading) or isinstance(found, Missing):
+        return most if isinstance(most, Reading) else _inferred(0.0, "ratio", "no look-up of a prefix is counted")
+    kept = evaluate(
+        setting("kv.capacity_tokens") * (1.0 - gauge("kv.usage_ratio")) / rate("tokens.prefilled", "tokens.generated"),
+        samples,
+    )
+    if isinstance(kept, Missing) or kept.value >= _KEPT_S:
+        return _inferred(0.0, "ratio", "the pool keeps what was computed in the last minute, or nobody says how much")
+    return Missing(
+        f"the pool is written over every {kept.value:.0f} s, and nobody says whether prompts came before", KV_EVENTS
+    )
 
 
 @procedure(
