@@ -133,6 +133,15 @@ declare(
 )
 declare("preemptions", increase("sched.preemptions"), DOWN, "Running requests put back, in this segment.")
 declare("preemptions_per_s", rate("sched.preemptions"), DOWN, "Running requests put back per second.")
+declare(
+    "preempted_per_request",
+    first_of(
+        rate("sched.preemptions") / rate("requests.finished"), expr_of(0.0), says=("", "inferred: none is counted")
+    ),
+    DOWN,
+    "Running requests put back / requests finished; none where nobody counts them.",
+    unit="x",
+)
 declare("rejections_per_s", rate("sched.rejections"), DOWN, "Requests turned away per second.")
 demand_factor = declare(
     "demand_factor",
