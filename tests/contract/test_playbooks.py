@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from kvscope.diagnose import diagnose
 from kvscope.finding import Diagnosis, Finding
 from kvscope.judge import Pair
 from kvscope.playbook import load_all
-from kvscope.playbook_schema import Playbook
+from kvscope.playbook_schema import Playbook, Provenance
 from kvscope.store import Store
 from kvscope.verification import verify_change
 
@@ -121,3 +122,28 @@ def test_a_pair_without_a_baseline_cannot_tell_a_change() -> None:
     store, _ = read_whole(QUIET[0])
     reading = Pair(store, store.segments[0]).before("kv_resident_bytes")
     assert "no second segment" in getattr(reading, "reason", "")
+
+
+@pytest.mark.parametrize("rule", [one for one in PLAYBOOKS if one.status == "stable"], ids=lambda rule: rule.id)
+def test_a_stable_rule_was_recorded_on_a_real_engine_and_has_no_bound_of_mere_judgement(rule: Playbook) -> None:
+    assert not rule.doubts()
+    heads = [
+        json.loads((ROOT / path).open().readline())
+        for verdict, paths in rule.tests
+        if verdict == "likely"
+        for path in paths
+    ]
+    assert any(not head["synthetic"] for head in heads)
+
+
+def test_a_rule_that_no_recording_proved_says_so_and_stays_at_possible() -> None:
+    rule = next(one for one in PLAYBOOKS if one.id == "kv-short-with-queue")
+    store, description = read_whole(ROOT / "samples/recordings/kv-short-with-queue.likely.vllm.jsonl")
+    for doubtful in (
+        replace(rule, status="trial"),
+        replace(rule, thresholds={"held_back": Provenance("judgement", "a guess")}),
+    ):
+        (found,) = diagnose(store, [doubtful], description).findings
+        assert (found.verdict, "no more than possible" in found.notes.lower()) == ("possible", True)
+    (found,) = diagnose(store, [rule], description).findings
+    assert found.verdict == "likely"

@@ -15,6 +15,7 @@ from kvscope.diagnose import diagnose
 from kvscope.errors import KvscopeError
 from kvscope.finding import VERDICT_ORDER
 from kvscope.playbook import load_all
+from tests.lab.score import read_run
 
 
 def main() -> None:
@@ -26,7 +27,7 @@ def main() -> None:
     best: dict[str, dict[str, str]] = {rule.id: {} for rule in rules}
     for path in args.targets:
         try:
-            store, about = read_whole(path)
+            store, about = read_run(path, pages_alone=False) if (path / "command.json").exists() else read_whole(path)
             found = diagnose(store, rules, about, include_silent=True).findings
         except KvscopeError:
             continue
