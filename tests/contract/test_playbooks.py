@@ -128,7 +128,7 @@ def test_a_pair_without_a_baseline_cannot_tell_a_change() -> None:
 def test_a_stable_rule_was_recorded_on_a_real_engine_and_has_no_bound_of_mere_judgement(rule: Playbook) -> None:
     assert not rule.doubts()
     heads = [
-        json.loads((ROOT / path).open().readline())
+        json.loads((ROOT / path).read_text("utf-8").partition("\n")[0])
         for verdict, paths in rule.tests
         if verdict == "likely"
         for path in paths
