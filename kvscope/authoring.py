@@ -263,7 +263,7 @@ def _verdict(rule: Playbook, rules: tuple[Playbook, ...], path: Path, *, afterwa
     if afterwards and len(names) < 2:
         raise UsageError(f"{path}: an experiment needs a segment before it and one after")
     now, before = (names[-2], names[-3] if rule.compare and len(names) > 2 else None) if afterwards else (None, None)
-    judged = diagnose(store, [rule.believed()], description, before, now, include_silent=True).findings
+    judged = diagnose(store, [rule], description, before, now, include_silent=True).findings
     finding: Finding = next(one for one in judged if one.id == rule.id)
     if afterwards and finding.experiment is not None:
         finding = verify_change(finding, rule, store, store.segments[-2], store.segments[-1]).finding

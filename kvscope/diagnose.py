@@ -36,8 +36,6 @@ from kvscope.store import Segment, Store
 STATED = ("figures", "answers", "table")
 """Kinds of source whose numbers somebody wrote down: one stands for a run, and its error is not known."""
 ON_WORD = "The figures are as stated, and their errors are not known: no more than possible."
-OWN = "kvscope-engine"
-"""The built-in engine: there every rule is held against faults whose truth is known."""
 GROWN = 0.25
 """A symptom worse by a quarter than before is part of what changed, though it was there already."""
 
@@ -116,14 +114,10 @@ def _judge(
         return replace(finding, verdict="needs_data", notes=_why(fit, symptom)), ""
     finding = replace(finding, rivals=(*_rivals(rule, pair), *fit.rivals, *machine(rule.id, pair)))
     verdict = _verdict(_holds(causes, alternatives), finding.rivals)
-    doubts = (
-        ON_WORD if description.kind in STATED else "",
-        _on_trust(fit) if fit.doubts else "",
-        "" if description.engine == OWN else rule.doubts(),
-    )
-    if verdict == "likely" and any(doubts):
-        verdict = "possible"
-        finding = replace(finding, notes=" ".join(filter(None, (finding.notes, *doubts))))
+    if verdict == "likely" and description.kind in STATED:
+        verdict, finding = "possible", replace(finding, notes=" ".join((finding.notes, ON_WORD)).strip())
+    if verdict == "likely" and fit.doubts:
+        verdict, finding = "possible", replace(finding, notes=" ".join((finding.notes, _on_trust(fit))).strip())
     if verdict == "needs_data":
         return replace(finding, verdict=verdict, notes=_why(fit, causes + alternatives)), fit.notice
     if verdict != "unexplained":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -115,20 +115,6 @@ class Playbook:
     thresholds: dict[str, Provenance]
     path: Path
     triage: Triage = "kernel"
-
-    def doubts(self) -> str:
-        """Why the rule may not say more than possible of another engine than our own; empty where it may.
-
-        ``stable`` says that a recorded run of a real engine is among the rule's tests.
-        """
-        judged = [name for name, one in self.thresholds.items() if one.source == "judgement"]
-        if self.status == "trial":
-            return "Unproven: no recorded run of a real engine has shown this rule right, so no more than possible."
-        return f"No more than possible: {', '.join(judged)} rest on judgement." if judged else ""
-
-    def believed(self) -> Playbook:
-        """The same rule without its doubts: what its checks say is what it says (to test them)."""
-        return replace(self, status="stable", thresholds={})
 
     def checks(self) -> tuple[Check, ...]:
         """Every check of the rule but the predictions, symptom first."""
