@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -93,7 +94,8 @@ def complete(found: Diagnosis, store: Store, slo: Slo | None = None) -> Diagnosi
     reach = found.coverage or Coverage(0, 0)
     limit = f"what limits it is {words.headline(found.account)}" if found.account else "what limits it is not told"
     first = _FIRST.get(found.account.limit.name, "") if found.account else ""
-    fix = [first] if first else []
+    fix = [_TRACES] if evidence[0].check == "slower" else []
+    fix += [first] if first else []
     fix += [f"look at {near_line(near)}" for near in reach.near[:_MOST_NEAR]]
     fix += [f"let {len(light.rules)} more rules speak: {light.way}" for light in reach.lights[:_MOST_NEAR]]
     unnamed = Finding(
@@ -156,7 +158,13 @@ _TITLES = {
     "queue": "Requests wait longer than they are served; no rule says why",
     "turned-away": "Requests are turned away; no rule says why",
     "promise": "A latency promise is missed; no rule says why",
+    "slower": "A token takes longer than before by more than its load; no rule says why",
 }
+_TRACES = "take a trace of 20 steps on both sides (kvscope profile URL) and compare the attention kernels' names"
+SLOWER = 0.10
+"""From this growth of a token's time on, beyond what a grown load can ask for, it is distress."""
+_TOKEN_TIMES = ("step_pure_s", "tpot_mean_s", "tpot_p50_s", "itl_mean_s")
+_BATCHES, _LENGTHS = ("decode_batch", "running_requests"), ("prompt_tokens_mean",)
 
 
 def _distress(found: Diagnosis, slo: Slo) -> tuple[Evidence, ...]:
@@ -179,7 +187,40 @@ def _distress(found: Diagnosis, slo: Slo) -> tuple[Evidence, ...]:
         if p95 and p95[0] > promise:
             says = f"> {quantity(promise, 's')}, as promised"
             evidence.append(Evidence("promise", f"{name}_p95_s", says, "yes", *p95, role="symptom"))
-    return tuple(evidence)
+    return (*evidence, *_slower(found))
+
+
+def _slower(found: Diagnosis) -> tuple[Evidence, ...]:
+    """A token that takes longer than in the baseline by more than its load.
+
+    A step lengthens at most in proportion to the requests it carries and to their length; where one of both is not
+    told nothing is said.
+    """
+    if found.account is None or found.account_before is None:
+        return ()
+    by_name = {one.name: one.signals for one in found.segments}
+    now, before = (by_name.get(one.segment, {}) for one in (found.account, found.account_before))
+    more = [_growth(names, now, before) for names in (_BATCHES, _LENGTHS)]
+    name = next((one for one in _TOKEN_TIMES if one in now and before.get(one, (0.0,))[0] > 0), "")
+    if None in more or not name:
+        return ()
+    load = math.prod(max(1.0, one or 1.0) for one in more)
+    (value, error, unit), (usual, usual_error, _) = now[name], before[name]
+    change, noise = value / usual - 1, math.hypot(error / usual, value * usual_error / usual**2)
+    if 1 + change - 3 * noise < (1 + SLOWER) * load:
+        return ()
+    says = f">= {(1 + SLOWER) * load - 1:.0%} more, which the load could ask for at most"
+    seen = Evidence("slower", name, says, "yes", value, error, unit, role="symptom")
+    return (replace(seen, baseline=usual, baseline_error=usual_error, change=change, change_error=noise),)
+
+
+_Read = dict[str, tuple[float, float, str]]
+
+
+def _growth(names: tuple[str, ...], now: _Read, before: _Read) -> float | None:
+    """By what factor the first of these signals that both sides tell grew; None where there is none."""
+    name = next((one for one in names if one in now and before.get(one, (0.0,))[0] > 0), None)
+    return now[name][0] / before[name][0] if name else None
 
 
 def _load(found: Diagnosis) -> float | None:

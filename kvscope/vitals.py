@@ -34,7 +34,8 @@ class Vital:
 
 
 def vitals(read: Read, slo: Slo | None = None, cap: float | None = None) -> tuple[Vital, ...]:
-    """Return the lines that ``read`` (name of a signal → reading) can fill; what nobody tells, or is 0, is left out.
+    """Return the lines that ``read`` (name of a signal → reading) can fill; what nobody tells is left out,
+    and what is rightly 0 (rates of requests and tokens, preemptions).
 
     ``cap``: the most requests that may run, where that is known.
     """
@@ -116,7 +117,8 @@ def _kv(reader: _Reader) -> Vital | None:
         )
     elif held is not None:
         parts.append((f"{quantity(held, 'B')} held" + (f" of {quantity(size, 'B')}" if size else ""), ""))
-    if hits := reader.value("prefix_hit_rate"):
+    # None found of what was looked up is the news itself; where nothing was looked up the signal is missing.
+    if (hits := reader.value("prefix_hit_rate")) is not None:
         parts.append((f"prefix hits {_percent(hits)}", ""))
     count = reader.value("preemptions")
     if count:

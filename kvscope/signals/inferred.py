@@ -21,6 +21,7 @@ from kvscope.signals.steps import buckets_of, prompt_tokens, step_times
 STALLED = 5.0
 """A gap of this many pure steps is a wait for something else: of steps that merely vary, 99 in 100 lie below three."""
 _FEWEST_GAPS = 50
+_FEWEST_STRETCHES = 4
 HALF = 0.5
 """Where prompts are not told: a pool never more than half full would hold all that ran once more."""
 _BOOKS_BY_BLOCK = ("vllm", "dynamo", "llama.cpp")
@@ -35,7 +36,7 @@ def _inferred(value: float, unit: str, how: str) -> Reading:
 @procedure(
     "stalled_gap_share",
     unit="ratio",
-    reads=("latency.itl", "tokens.generated", "tokens.prefilled", "batch.tokens_per_step"),
+    reads=("latency.itl", "tokens.generated", "tokens.prefilled", "batch.tokens_per_step", "sched.running"),
     help="Share of the time between tokens that lies in gaps of five decode steps and more: waits, not decoding.",
 )
 def stalled_gap_share(samples: Samples) -> Reading | Missing:
@@ -44,6 +45,9 @@ def stalled_gap_share(samples: Samples) -> Reading | Missing:
         return cut
     timed = step_times(cut)
     if timed is None or timed.pure_s <= 0:
+        paced = _stalled_stretches(cut)
+        if paced is not None:
+            return _inferred(paced, "ratio", "stretches in which running requests get a token in five usual steps")
         counter = samples.counter("latency.itl.count")
         return counter if isinstance(counter, Missing) else Missing("no gap between tokens was counted", WATCH_LONGER)
     if timed.gaps < _FEWEST_GAPS:
@@ -55,6 +59,34 @@ def stalled_gap_share(samples: Samples) -> Reading | Missing:
         return _inferred(max(0.0, 1 - STALLED * timed.pure_s / timed.token_s), "ratio", "mean gap over pure step")
     long = sum(count * low for low, count in buckets if low >= STALLED * timed.pure_s)
     return _inferred(min(1.0, long / whole), "ratio", "buckets above five pure steps, at their lower edge")
+
+
+def _stalled_stretches(cut: Intervals) -> float | None:
+    """Share of the running requests' time in stretches whose time per token is five times the usual and more.
+
+    The usual is the second fastest stretch, so that no single one decides. A step takes at most in proportion longer
+    when it carries more requests; what is beyond that is a wait. Where KV did not grow in a stretch nothing was
+    computed in it: an engine that hangs is no engine that prefills. None where pace, requests or pool are not told.
+    """
+    running, made, held = cut.gauge("sched.running"), cut.grown("tokens.generated"), cut.gauge("kv.usage_ratio")
+    if running is None or made is None or held is None:
+        return None
+    rows = [
+        (min(running[k], running[k + 1]), dt, made[k], held[k + 1] > held[k])
+        for k, dt in enumerate(cut.lengths)
+        if dt > 0 and min(running[k], running[k + 1]) >= 1
+    ]
+    paces = sorted((present * dt / tokens, present) for present, dt, tokens, _ in rows if tokens > 0)
+    if len(paces) < _FEWEST_STRETCHES:
+        return None
+    usual, batch = paces[1]
+    whole = sum(present * dt for present, dt, _, _ in rows)
+    stalled = sum(
+        present * dt
+        for present, dt, tokens, grows in rows
+        if grows and present * dt >= STALLED * usual * max(1.0, present / batch) * tokens
+    )
+    return stalled / whole
 
 
 @procedure(

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kvscope.coverage import LONGER, TRACE, coverage, lights, waits
+from kvscope.diagnose import diagnose
 from kvscope.errors import UsageError
 from kvscope.finding import Coverage, Diagnosis, Evidence, Finding, SegmentSummary
 from kvscope.playbook import load_all
 from kvscope.signals.reading import Missing, Reading
 from kvscope.slo import Slo, parse
+from kvscope.sources.source import Description, Mark
 from kvscope.state import UNNAMED, complete, state_of, unjudged
 from kvscope.store import Store
 from kvscope.vitals import seconds, vitals
@@ -130,3 +132,30 @@ def test_a_percentile_in_the_first_bucket_is_no_value() -> None:
 def test_a_promise_that_is_none_is_refused_with_what_was_expected(text: str) -> None:
     with pytest.raises(UsageError, match="expected"):
         parse(text)
+
+
+def against(usual: float, value: float, batches: tuple[float, float] = (8.0, 8.0)) -> list[str]:
+    """Ids of what is found where a token's time went from one value to another, with this many running."""
+    store = Store()
+    for name, start, running, pace in (("before", 0.0, batches[0], usual), ("after", 100.0, batches[1], value)):
+        store.mark(Mark(name, start))
+        for k in range(11):
+            level = {"sched.running": running, "sched.waiting": 0.0, "tokens.generated": running / pace * 10 * k}
+            level |= {"latency.tpot.count": 10.0 * k, "latency.tpot.sum": pace * 10 * k}
+            level |= {"request.tokens_in.count": 10.0 * k, "request.tokens_in.sum": 10_000.0 * k}
+            store.add([Sample(metric, number, start + 9.0 * k) for metric, number in level.items()])
+    about = Description("", "page", engine="vllm")
+    return [one.id for one in complete(diagnose(store, (), about, "before", "after"), store).findings]
+
+
+def test_a_token_that_takes_longer_for_the_same_load_is_distress_and_one_of_a_larger_batch_is_not() -> None:
+    assert against(0.040, 0.060) == [UNNAMED]
+    assert against(0.040, 0.043) == []
+    assert against(0.060, 0.040) == []
+    assert against(0.040, 0.060, (8.0, 12.0)) == []
+
+
+def test_no_prefix_hit_at_all_is_said() -> None:
+    read = {"prefix_hit_rate": Reading(0.0, 0.0, "ratio", "")}
+    lines = vitals(lambda name: read.get(name, Missing("", "")))
+    assert "prefix hits 0 %" in lines[0].text

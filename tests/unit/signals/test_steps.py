@@ -49,3 +49,28 @@ def test_where_every_step_is_full_of_prompts_its_fixed_part_is_bounded():
     # Four run, so 80 tokens a second are 20 steps, each with 2000 prompt tokens.
     store = watched({0.055: 80}, prompt_tokens=40_000, generated=80)
     assert reading("step_pure_s", store) <= 0.055 * 512 / (512 + 2000) * 1.01
+
+
+def stat_lines(*rows: tuple[float, int, float]) -> Store:
+    """Return a store of a log's stat lines 10 s apart: tokens a second, running requests, share of the pool."""
+    made, samples = 0.0, []
+    for k, (pace, running, held) in enumerate(rows):
+        made += 10 * pace
+        level = {"tokens.generated": made, "sched.running": float(running), "kv.usage_ratio": held}
+        samples += [Sample(metric, value, 10.0 * k) for metric, value in level.items()]
+    return store_of(samples)
+
+
+QUIET = [(40.0, 2, 0.20 + 0.01 * k) for k in range(4)]
+
+
+def test_a_log_shows_stalls_where_running_requests_get_hardly_a_token_while_kv_grows():
+    stalled = [(0.5, 2, 0.30 + 0.05 * k) for k in range(4)]
+    assert reading("stalled_gap_share", stat_lines(*QUIET, *stalled)) == pytest.approx(4 / 7, abs=0.01)
+
+
+def test_a_larger_batch_may_take_longer_in_proportion_and_a_hung_engine_computes_nothing():
+    larger = [(30.0, 14, 0.30 + 0.05 * k) for k in range(4)]
+    hung = [(0.5, 2, 0.23)] * 4
+    assert reading("stalled_gap_share", stat_lines(*QUIET, *larger)) == 0.0
+    assert reading("stalled_gap_share", stat_lines(*QUIET, *hung)) == 0.0

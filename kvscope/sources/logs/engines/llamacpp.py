@@ -293,6 +293,12 @@ RULES = (
         read=_pool,
     ),
     Rule(
+        "KV self size",
+        r"KV self size\s*=\s*(?P<mib>[\d.]+) MiB, K \((?P<k>\w+)\):\s*[\d.]+ MiB, V \((?P<v>\w+)\):",
+        "b2000 to b5500 src/llama.cpp",
+        (setting("mib", "kv.reserved_bytes", float(1 << 20)), word("k", "type_k"), word("v", "type_v")),
+    ),
+    Rule(
         "type_k =",
         r"kv_size = (?P<size>\d+),.*?type_k = '(?P<k>\w+)', type_v = '(?P<v>\w+)', n_layer = (?P<layers>\d+)",
         "b4500 src/llama-kv-cache.cpp",

@@ -73,6 +73,14 @@ RULES = (
         stat=True,
     ),
     Rule(
+        "can't be retrieved",
+        r"The cache block is in the storage, but it can't be retrieved",
+        "0.3.6 v1/cache_engine.py",
+        (),
+        (once("events.tier_trouble"), once("tier.failures")),
+        says="LMCache knows of entries that its storage does not give back",
+    ),
+    Rule(
         "No eviction candidates found",
         r"No eviction candidates found",
         "0.5.6 v1/storage_backend/local_cpu_backend.py",

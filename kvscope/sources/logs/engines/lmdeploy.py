@@ -30,6 +30,20 @@ def _drafted(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
         yield Give("grow", "spec.drafts", accepted / (length - 1))
 
 
+def _block(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
+    """A block's size is told before their number, and means nothing to a reader without it."""
+    memory["block_mb"] = matched["mb"]
+    return ()
+
+
+def _blocks(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
+    count, size = number(matched["n"]), number(str(memory.get("block_mb", "")))
+    if count:
+        yield Give("setting", "kv.capacity_blocks", count)
+        if size:
+            yield Give("setting", "kv.reserved_bytes", count * size * (1 << 20))
+
+
 RULES = (
     Rule(
         "Avg thr (in/out):",
@@ -84,6 +98,25 @@ RULES = (
         (),
         (once("events.kv_full"), once("requests.errors")),
         says="a request failed because the KV pool could not hold it",
+    ),
+    Rule(
+        "[BlockManager] block_size",
+        r"\[BlockManager\] block_size = (?P<mb>[\d.]+) MB",
+        "0.6 to 0.10 src/turbomind/models/llama/BlockManager.cc",
+        read=_block,
+    ),
+    Rule(
+        "[BlockManager] max_block_count",
+        r"\[BlockManager\] max_block_count = (?P<n>\d+)",
+        "0.6 to 0.10 src/turbomind/models/llama/BlockManager.cc",
+        read=_blocks,
+    ),
+    Rule(
+        "[SegMgr] prefix caching is enabled",
+        r"\[SegMgr\] prefix caching is enabled",
+        "0.6 to 0.10 src/turbomind/models/llama/SequenceManager.cc",
+        (),
+        (Give("setting", "config.prefix_caching", 1.0),),
     ),
     Rule(
         "Prefix caching is not available",

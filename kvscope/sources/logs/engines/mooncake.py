@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from kvscope.sources.logs.rule import Give, Memory, Rule, number
+from kvscope.sources.logs.rule import Give, Memory, Rule, number, once
 
 ENGINE = "mooncake"
 READ_IN = "Mooncake 3b5a594 (mooncake-store/src/master_admin_service.cpp, master_metric_manager.cpp)"
@@ -60,5 +60,29 @@ RULES = (
         "0.3.6 mooncake-store/src/rpc_service.cpp",
         read=_metrics,
         stat=True,
+    ),
+    Rule(
+        "put operation",
+        r"(?i)failed to (?:start|end|revoke) put operation: \S",
+        "0.3.6 mooncake-store/src/client.cpp",
+        (),
+        (once("events.tier_trouble"), once("tier.failures")),
+        says="Mooncake could not store an object",
+    ),
+    Rule(
+        "Transfer failed for ",
+        r"Transfer failed for (?:key|batch)",
+        "0.3.6 mooncake-store/src/client.cpp, transfer_task.cpp",
+        (),
+        (once("events.tier_trouble"), once("tier.failures")),
+        says="Mooncake could not move an object",
+    ),
+    Rule(
+        "Cannot make connection for endpoint",
+        r"Cannot make connection for endpoint",
+        "0.3.6 mooncake-transfer-engine/src/transport/rdma_transport/worker_pool.cpp",
+        (),
+        (once("events.tier_trouble"),),
+        says="Mooncake cannot reach one of its machines",
     ),
 )

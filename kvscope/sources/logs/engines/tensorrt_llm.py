@@ -85,7 +85,7 @@ def _pool(matched: re.Match[str], memory: Memory) -> Iterable[Give]:
         yield Give("setting", "kv.block_size", block)
         yield Give("setting", "kv.capacity_blocks", primary)
         yield Give("setting", "kv.capacity_tokens", block * primary)
-    longest = number(matched["longest"])
+    longest = number(matched["longest"] or "")
     if longest:
         yield Give("setting", "config.max_context", longest)
 
@@ -107,7 +107,7 @@ RULES = (
     ),
     Rule(
         "Max KV cache blocks per sequence",
-        r"tokens per block=(?P<block>\d+), primary blocks=(?P<primary>\d+).*?max sequence length=(?P<longest>\d+)",
+        r"tokens per block=(?P<block>\d+), primary blocks=(?P<primary>\d+)(?:.*?max sequence length=(?P<longest>\d+))?",
         "1.3 cpp/batch_manager/kvCacheManager.cpp",
         read=_pool,
     ),
@@ -116,6 +116,42 @@ RULES = (
         r"Allocated (?P<gib>[\d.]+) GiB for max tokens in paged KV cache \((?P<tokens>\d+)\)",
         "0.17 and 1.3 cpp/batch_manager/kvCacheManager.cpp",
         (setting("gib", "kv.reserved_bytes", _GIB), setting("tokens", "kv.capacity_tokens")),
+    ),
+    Rule(
+        "KV cache primary pool:",
+        r"Number of blocks in KV cache primary pool: (?P<n>\d+)",
+        "0.13 cpp/batch_manager/kvCacheManager.cpp",
+        (setting("n", "kv.capacity_blocks"),),
+    ),
+    Rule(
+        "for k/v cache",
+        r"Allocate (?P<n>\d+) bytes for k/v cache",
+        "0.8 cpp/batch_manager/kvCacheManager.cpp",
+        (setting("n", "kv.reserved_bytes"),),
+    ),
+    Rule(
+        "tokens in paged KV cache",
+        r"Using (?P<n>\d+) tokens in paged KV cache",
+        "0.5 to 0.8 cpp/batch_manager/kvCacheManager.cpp",
+        (setting("n", "kv.capacity_tokens"),),
+    ),
+    Rule(
+        "TRTGptModel maxBatchSize",
+        r"TRTGptModel maxBatchSize: (?P<n>\d+)",
+        "0.8 to 0.21 cpp/batch_manager/trtGptModel.h",
+        (setting("n", "sched.max_running"),),
+    ),
+    Rule(
+        "TRTGptModel maxNumTokens",
+        r"TRTGptModel maxNumTokens: (?P<n>\d+)",
+        "0.10 to 0.21 cpp/batch_manager/trtGptModel.h",
+        (setting("n", "config.max_batched_tokens"),),
+    ),
+    Rule(
+        "TRTGptModel maxSequenceLen",
+        r"TRTGptModel maxSequenceLen: (?P<n>\d+)",
+        "0.10 to 0.21 cpp/batch_manager/trtGptModel.h",
+        (setting("n", "config.max_context"),),
     ),
     Rule(
         "Number of tokens per block",
