@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from kvscope import amounts
+
 Kind = Literal["is", "up", "down", "flat", "not_up", "not_down"]
 Where = Literal["baseline", "current", "both"]
 CHANGES: tuple[Kind, ...] = ("up", "down", "flat", "not_up", "not_down")
@@ -39,6 +41,8 @@ class Check:
     bound: Bound = Bound(0.0)
     where: Where = "current"
     text: str = ""
+    unit: str = ""
+    """Of the signal, in which ``threshold`` is told."""
 
     @property
     def compares(self) -> bool:
@@ -52,7 +56,8 @@ class Check:
             return self.text
         if self.kind == "is":
             where = {"current": "", "baseline": " in the baseline", "both": " in both segments"}[self.where]
-            return f"{self.sense} {self.threshold:g}{where}"
+            text = amounts.bound(self.threshold, self.unit)
+            return f"{'=' if text in amounts.YES_NO.values() else self.sense} {text}{where}"
         return condition(self.kind, self.bound)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kvscope.amounts import YES_NO
+
 _MINUS = "−"
 _STEPS: dict[str, tuple[tuple[float, str], ...]] = {
     "B": ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0**40, "TiB")),
@@ -84,12 +86,16 @@ class Steady:
 
 
 def quantity(value: float, unit: str) -> str:
-    """One number with its unit, where nothing beside it must line up."""
+    """One number with its unit, where nothing beside it must line up; a flag says yes or no."""
+    if unit == "flag" and value in YES_NO:
+        return YES_NO[value]
     return scale_for(value, unit).text(value)
 
 
 def with_error(value: float, error: float | None, unit: str) -> str:
     """``value ± error unit`` in one scale; the error alone decides nothing but its own digits."""
+    if unit == "flag" and value in YES_NO:
+        return YES_NO[value]
     scale = scale_for(value, unit)
     if error is None or not scale.number(error).strip("0."):
         return scale.text(value)

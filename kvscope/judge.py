@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kvscope import signals
+from kvscope.amounts import amount
 from kvscope.checks import Check
 from kvscope.finding import Evidence, RivalState
 from kvscope.signals import significance
@@ -92,7 +93,7 @@ def exclusion(evidence: tuple[Evidence, ...]) -> tuple[RivalState, Evidence]:
 def _number(evidence: Evidence) -> str:
     if evidence.change is not None:
         return f"{evidence.change:+.1%}"
-    return f"{evidence.value:.4g}" if evidence.value is not None else "unknown"
+    return amount(evidence.value, evidence.unit) if evidence.value is not None else "unknown"
 
 
 def _judged(check: Check, now: Reading | Missing, before: Reading | Missing | None) -> list[Reading]:

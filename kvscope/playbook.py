@@ -211,7 +211,7 @@ def _check(block: Authored, name: str, compare: Compare | None) -> Check:
         if parsed is None:
             raise block.fail(f"{block.text('is')!r}: expected '<= x' or '>= x'", "is")
         where = cast(Any, block.choice("segment", ("baseline", "current", "both"), "current"))
-        check = Check(name, signal, "is", *parsed, where=where, text=text)
+        check = Check(name, signal, "is", *parsed, where=where, text=text, unit=signals.find(signal).unit)
     else:
         kind, bound = _change(block, signal)
         check = Check(name, signal, kind, bound=bound, text=text)

@@ -24,12 +24,12 @@ Cell = float | str | None
 class Chart:
     """A framed part of a screen: one picture a tuple, each of signals that share a unit.
 
-    ``spare``: left out while nothing of it is known, because another part says what would supply it.
+    It is left out while nothing of it is known. ``fallback``: and while another chart of the screen is.
     """
 
     title: str
     pictures: tuple[tuple[str, ...], ...]
-    spare: bool = False
+    fallback: bool = False
 
 
 @dataclass(frozen=True, slots=True)

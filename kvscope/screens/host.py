@@ -43,7 +43,7 @@ SCREEN = Screen(
     ),
     charts=(
         Chart("Cores and host time", (("host_cpu_share",), ("host_share",))),
-        Chart("GPU", (("gpu_util_share", "gpu_mem_bw_share"),), spare=True),
+        Chart("GPU", (("gpu_util_share", "gpu_mem_bw_share"),)),
     ),
     table=("GPU by GPU", gpus),
 )

@@ -91,6 +91,7 @@ SCREEN = Screen(
     charts=(
         Chart("KV memory", (("kv_resident_bytes", "kv_assumed_bytes", "kv_reserved_bytes"),)),
         Chart("Bytes per token", (("kv_bytes_per_token", "kv_assumed_bytes_per_token"),)),
+        Chart("KV pool in use and prefix hits", (("kv_usage_ratio", "prefix_hit_rate"),), fallback=True),
     ),
     table=("By length of request", by_length),
     wholes=("Pool", pool),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kvscope.format import duration
 from kvscope.headroom import headroom
 from kvscope.screens import Chart, Screen
-from kvscope.screens.reader import NOW_S, Reader
+from kvscope.screens.reader import MEASURING, NOW_S, Reader
 from kvscope.signals.reading import Missing, Reading
 from kvscope.state import readings
 from kvscope.view import Headline, Share, View
@@ -65,7 +65,7 @@ def _over(reader: Reader) -> str:
 
 def _headline(reader: Reader, name: str) -> Headline:
     found = reader.fact(name, name in _SLOW)
-    if isinstance(found.now, Missing) and name in _INSTEAD and found.now.reason != "measuring":
+    if isinstance(found.now, Missing) and name in _INSTEAD and found.now.reason != MEASURING:
         instead = reader.fact(_INSTEAD[name])
         return instead if isinstance(instead.now, Reading) else found
     return found

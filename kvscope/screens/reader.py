@@ -20,6 +20,8 @@ from kvscope.view import Headline, Table
 if TYPE_CHECKING:
     from kvscope.playbook_schema import Playbook
 
+MEASURING = "measuring"
+"""Why a number is missing that will be there in a moment."""
 NOW_S = 10.0
 """Length of "now", seconds."""
 MATTERS = 0.02
@@ -117,7 +119,7 @@ class Reader:
             if isinstance(found, Reading) or start == segment.start_s:
                 break
         if isinstance(found, Missing) and segment.end_s - segment.start_s < 3.0 and self.baseline is not None:
-            return Missing("measuring", "") if isinstance(self.was(name), Reading) else found
+            return Missing(MEASURING, "") if isinstance(self.was(name), Reading) else found
         return found
 
     def was(self, name: str) -> Reading | Missing:

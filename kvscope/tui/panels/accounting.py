@@ -97,9 +97,16 @@ class WholesPanel(Panel):
     def compose(self) -> ComposeResult:
         yield Wholes()
 
+    def known(self, view: View) -> bool:
+        """Whether there is one whose parts somebody told, or words for where nothing is opened."""
+        wholes = view.page.wholes if view.page else ()
+        return any(not isinstance(one.parts, Missing) for one in wholes) or (not wholes and bool(self.empty))
+
     def show(self, view: View) -> None:
         wholes = self.query_one(Wholes)
-        wholes.wholes, wholes.empty = (view.page.wholes if view.page else ()), self.empty
+        told = view.page.wholes if view.page else ()
+        wholes.wholes = tuple(one for one in told if not isinstance(one.parts, Missing)) or told
+        wholes.empty = self.empty
         wholes.redraw()
 
 

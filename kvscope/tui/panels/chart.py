@@ -32,7 +32,9 @@ class ChartPanel(Panel, can_focus=True):
             yield LineChart()
 
     def show(self, view: View) -> None:
+        some = self.known(view)
         for chart, curves in zip(self.query(LineChart), self.chart.pictures, strict=True):
+            chart.display = not some or any(known(view, name) for name in curves)
             told = [(at, name) for at, name in enumerate(curves) if known(view, name)] or list(enumerate(curves))
             chart.show(
                 Picture(

@@ -15,7 +15,6 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from kvscope.finding import Diagnosis, Finding
-from kvscope.format import clip
 from kvscope.state import near_line, unjudged
 from kvscope.tui.finding_text import brief, full, one_line
 from kvscope.tui.palette import DIM, FAINT, NOTE, TEXT
@@ -128,7 +127,7 @@ class FindingsPanel(Panel):
             text = brief(finding, width, self._can_apply) if self.narrow else full(finding, width, self._can_apply)
             left_out = unjudged(self._diagnosis) if self._diagnosis else ""
             if left_out:
-                text.append(f"\n{clip(left_out, width)}", style=FAINT)
+                text.append("\n" + "\n".join(textwrap.wrap(left_out, width)), style=FAINT)
         lines = text.plain.count("\n")
         if text != self._written:
             # Everything on screen is placed anew only where the text grew or shrank.

@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from kvscope.format import Steady, clip, quantity, signed
+from kvscope.screens.reader import MEASURING
 from kvscope.signals.reading import Missing, Reading
 from kvscope.tui.palette import BAD, BRIGHT, DIM, FAINT, GOOD, NOTE, TEXT, paint
 from kvscope.tui.panels.panel import Panel
@@ -86,7 +87,7 @@ class Facts(Canvas):
         for row, fact in zip(rows[:-1] if last > self.top and height > 1 else rows, shown, strict=False):
             row.put(0, clip(fact.label, label - 1), paint(DIM))
             if isinstance(fact.now, Missing):
-                row.put(label, clip(f"unknown: {fact.now.reason}", width - label), paint(FAINT))
+                row.put(label, clip(fact.now.reason, width - label), paint(FAINT))
                 continue
             scale = self._steady.scale(fact.name, fact.now.value, fact.now.unit)
             row.put_right(label + _VALUE, scale.text(fact.now.value), paint(BRIGHT, bold=True))
@@ -128,7 +129,10 @@ class FactsPanel(Panel, can_focus=True):
 
     def show(self, view: View) -> None:
         facts = self.query_one(Facts)
-        facts.facts = view.page.facts if view.page else ()
+        asked = view.page.facts if view.page else ()
+        facts.facts = tuple(fact for fact in asked if not isinstance(fact.now, Missing) or fact.now.reason == MEASURING)
+        untold = len(asked) - len(facts.facts)
+        self.border_subtitle = f"{untold} not told: kvscope coverage" if untold else ""
         facts.redraw()
 
 
@@ -157,7 +161,7 @@ class Tiles(Canvas):
         if not self.headlines:
             return rows
         room = max((width - 1) // _NARROWEST, 1)
-        told = [one for one in self.headlines if not isinstance(one.now, Missing) or one.now.reason == "measuring"]
+        told = [one for one in self.headlines if not isinstance(one.now, Missing) or one.now.reason == MEASURING]
         known = told or list(self.headlines)
         shown = [one for one in known if len(known) <= room or one.name not in _SPARED]
         cell = (width - 1) // len(shown[:room])
@@ -170,7 +174,7 @@ class Tiles(Canvas):
         rows[0].put_right(end, clip(headline.label, width), paint(DIM))
         now = headline.now
         if isinstance(now, Missing):
-            word = "measuring" if now.reason == "measuring" else "unknown"
+            word = MEASURING if now.reason == MEASURING else "unknown"
             rows[1].put_right(end, word, paint(FAINT))
             if word == "unknown" and width >= 19:
                 rows[2].put_right(end, clip(now.reason, width), paint(FAINT))

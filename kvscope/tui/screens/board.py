@@ -266,15 +266,24 @@ class Board(Reading):
             panel.receive(view)
 
     def _make_room(self, view: View) -> None:
-        """A table takes no more rows than it has, a chart of nothing none, so that the others have them."""
+        """A table takes no more rows than it has, a part that nobody tells anything of none: the others have them."""
         assert view.page is not None
-        tables = [table for table in (view.page.table, view.page.beside) if table is not None]
+        alone = all(isinstance(fact.now, Missing) for fact in view.page.facts)
+        tables = [
+            table
+            for table in (view.page.table, view.page.beside)
+            if table is not None and (alone or not isinstance(table.rows, Missing))
+        ]
+        self.query_one("#tables").display = bool(tables)
         rows = max((_rows_of(table) for table in tables), default=_rows_of(Table()))
         for found in self.query("#tables"):
             # None of them yet: a view may come before the screen is composed.
             found.styles.max_height = rows + (1 if self.has_class("-narrow") else 2)
         wanted: list[tuple[Panel, bool]] = [(panel, bool(view.findings)) for panel in self.query(JudgedPanel)]
-        wanted += [(panel, not panel.chart.spare or panel.known(view)) for panel in self.query(ChartPanel)]
+        charts = [panel for panel in self.query(ChartPanel) if panel.known(view)]
+        first = any(not panel.chart.fallback for panel in charts)
+        wanted += [(one, one in charts and not (one.chart.fallback and first)) for one in self.query(ChartPanel)]
+        wanted += [(panel, panel.known(view)) for panel in (*self.query(WholesPanel), *self.query(MapPanel))]
         changed = [panel for panel, shown in wanted if panel.display != shown]
         for panel in changed:
             panel.display = not panel.display

@@ -40,7 +40,7 @@ _MOVES = (
 )
 
 
-_KEY, _SAYS = 14, 22
+_KEY, _SAYS = 14, 20
 """Columns of a key and of what it does: two such columns and a gap fit a terminal of 80."""
 
 
@@ -80,7 +80,7 @@ class HelpScreen(Dimmed[None]):
         """How to move, and what signs mean."""
         text = Text()
         below = self.app.screen_stack[self.app.screen_stack.index(self) - 1] if self in self.app.screen_stack else None
-        tables = below is None or bool(below.query("TablePanel"))
+        tables = below is None or any(panel.is_on_screen for panel in below.query("TablePanel"))
         _head(text, "MOVING", first=True)
         for keys, what in _MOVES:
             if tables or not what.startswith("in a table"):

@@ -19,7 +19,18 @@ _NICE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _LABELS = 7
 _FLAT = 24.0
 """What is so many times smaller than the top of an axis is less than a dot high on most charts."""
+_LEGEND_ROWS = 3
+"""Rows of a chart for each curve that may name itself on a row of its own."""
 _Words = tuple[str, Style]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Names and values of curves as they go on one row, ``gap`` cells apart; ``cut``: names lost letters."""
+
+    groups: list[list[_Words]]
+    gap: int
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +87,26 @@ class LineChart(Canvas):
             return rows
         left, bottom = (_LABELS + 1, height - 1) if height >= 5 else (_LABELS + 1, height)
         scale = self._fit(known)
-        self._legend(rows[0], width, scale)
+        top = self._legend(rows, width, scale)
         if bottom < 3:
             return rows
         axis = TimeAxis(self.picture.window, left, width - left)
-        plot = _Plot(rows, axis, 1, bottom, self._top, self._low)
-        self._labels(rows, scale, 1, bottom)
-        axis.draw_spans(rows, self.picture.spans, 1, bottom)
+        plot = _Plot(rows, axis, top, bottom, self._top, self._low)
+        self._labels(rows, scale, top, bottom)
+        axis.draw_spans(rows, self.picture.spans, top, bottom)
         self._levels(plot, known)
         for curve in known:
             plot.line(curve.trend.ghost, curve.trend.bin_s, paint(FAINT))
         for at, curve in enumerate(self.picture.curves):
             if not isinstance(curve.trend.points, Missing):
                 plot.line(curve.trend.points, curve.trend.bin_s, paint(curve.colour), at + 1)
-        axis.draw_names(rows, self.picture.spans, 1, bottom)
+        axis.draw_names(rows, self.picture.spans, top, bottom)
         for curve in known:
             plot.band(curve)
         if self.picture.onset_s is not None:
-            axis.draw_onset(rows, self.picture.onset_s, 1, bottom)
+            axis.draw_onset(rows, self.picture.onset_s, top, bottom)
         if self.picture.cursor_s is not None:
-            axis.draw_cursor(rows, self.picture.cursor_s, 1, bottom)
+            axis.draw_cursor(rows, self.picture.cursor_s, top, bottom)
         if bottom < height:
             axis.draw_times(rows[bottom], self.picture.past, self.picture.ended)
         return rows
@@ -143,10 +154,21 @@ class LineChart(Canvas):
             if curve.trend.target is not None:
                 plot.level(curve.trend.target, "┄", paint(TARGET))
 
-    def _legend(self, row: Line, width: int, scale: Scale) -> None:
-        groups, gap = self._groups(width, scale)
+    def _legend(self, rows: list[Line], width: int, scale: Scale) -> int:
+        """Write it and return how many rows it took: one a curve where one row would cut names and there is room."""
+        curves = list(enumerate(self.picture.curves))
+        together = self._groups(curves, width, scale)
+        if len(curves) == 1 or not together.cut or len(rows) < _LEGEND_ROWS * len(curves):
+            self._put_legend(rows[0], together, curves, width)
+            return 1
+        for row, curve in zip(rows, curves, strict=False):
+            self._put_legend(row, self._groups([curve], width, scale), [curve], width)
+        return len(curves)
+
+    def _put_legend(self, row: Line, named: _Named, curves: list[tuple[int, Curve]], width: int) -> None:
+        groups, gap = named.groups, named.gap
         room = width - _length(groups) - gap * (len(groups) - 1)
-        for group, curve in zip(groups, self.picture.curves, strict=True):
+        for group, (_, curve) in zip(groups, curves, strict=True):
             for extra in self._levels_told(curve.trend):
                 length = sum(len(text) for text, _ in extra)
                 if length <= room:
@@ -159,15 +181,15 @@ class LineChart(Canvas):
                 x += len(text)
             x += gap
 
-    def _groups(self, width: int, scale: Scale) -> tuple[list[list[_Words]], int]:
+    def _groups(self, curves: list[tuple[int, Curve]], width: int, scale: Scale) -> _Named:
         """Name and value of every curve and the gap between; where it is narrow without padding, then without units.
 
         Where even that is too wide names are cut, and never a number.
         """
         for form, gap in (("roomy", 3), ("close", 2), ("bare", 1)):
-            groups = [self._name_and_value(at, curve, form, scale) for at, curve in enumerate(self.picture.curves)]
+            groups = [self._name_and_value(at, curve, form, scale) for at, curve in curves]
             if _length(groups) + gap * (len(groups) - 1) <= width:
-                return groups, gap
+                return _Named(groups, gap)
         names = [group[1][0].strip() for group in groups]
         over = _length(groups) + len(groups) - 1 - width
         while over > 0 and max(map(len, names)) > 2:
@@ -177,7 +199,7 @@ class LineChart(Canvas):
             [mark, (clip(whole.strip(), len(name)) + " ", style), *rest]
             for name, (mark, (whole, style), *rest) in zip(names, groups, strict=True)
         ]
-        return cut, 1
+        return _Named(cut, 1, cut=True)
 
     def _name_and_value(self, at: int, curve: Curve, form: str, scale: Scale) -> list[_Words]:
         trend = curve.trend
