@@ -63,6 +63,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     import os
 
     from kvscope.errors import UsageError
+    from kvscope.recording import locked
 
     if not path.exists():
         yield path
@@ -70,11 +71,14 @@ def _replacing(path: Path) -> Iterator[Path]:
     beside = path.with_name(f"{path.name}.new")
     if beside.exists():
         raise UsageError(f"{beside}: another recorder writes it, or was killed; rename or delete it")
+    # Held until it is replaced: what another recorder is writing would be lost, and it would write to no name.
+    handle = locked(path)
     try:
         yield beside
     finally:
         if beside.exists():
             os.replace(beside, path)
+        os.close(handle)
 
 
 def _described(about: Description, options: argparse.Namespace, tags: dict[str, str]) -> Description:

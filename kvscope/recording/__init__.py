@@ -8,6 +8,6 @@ are all that is stored: no prompt, no completion, no page.
 
 from kvscope.recording.fixture import write_fixture
 from kvscope.recording.reader import RecordedMark, Recording, merged, read
-from kvscope.recording.recorder import CHUNK_S, Recorder
+from kvscope.recording.recorder import CHUNK_S, Recorder, locked
 
-__all__ = ["CHUNK_S", "RecordedMark", "Recorder", "Recording", "merged", "read", "write_fixture"]
+__all__ = ["CHUNK_S", "RecordedMark", "Recorder", "Recording", "locked", "merged", "read", "write_fixture"]

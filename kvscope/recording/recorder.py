@@ -75,7 +75,7 @@ class Recorder:
         self.failed = ""
         """Why nothing is written any more (a full disk); what was written before is whole."""
         fresh = _create_private(path)
-        self._lock = _locked(path)
+        self._lock = locked(path)
         db: sqlite3.Connection | None = None
         try:
             # Opened in one thread and written in another (the dashboard's), never by two at once.
@@ -286,7 +286,7 @@ def _create_private(path: Path) -> bool:
     return True
 
 
-def _locked(path: Path) -> int:
+def locked(path: Path) -> int:
     """Return a handle that holds the recording's only right to write until it is closed, or its process ends.
 
     UsageError when somebody else is writing it.

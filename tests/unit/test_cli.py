@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kvscope.cli import command_names, run
+from kvscope.recording import Recorder
 
 HEALTHY = "samples/quiet/vllm-healthy.jsonl"
 CAPPED = "samples/recordings/admission-capped.likely.jsonl"
@@ -121,6 +122,21 @@ def test_no_device_and_not_what_is_read_is_written_over(
         assert run([*ways[command](str(tmp_path / "link")), "--force"]) == 2
         assert "this is what is read" in capsys.readouterr().err
     assert read.read_bytes() == Path(HEALTHY).read_bytes()
+
+
+def test_what_another_recorder_writes_is_not_replaced_under_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "running.db"
+    recorder = Recorder(path)
+    before = path.stat().st_ino
+    assert run(["record", HEALTHY, "-o", str(path), "--force"]) == 2
+    assert "another recorder is writing it" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir() if one.name.endswith(".new")] == []
+    assert path.stat().st_ino == before
+    recorder.close()
+    assert run(["record", HEALTHY, "-o", str(path), "--force"]) == 0
+    assert path.stat().st_ino != before
 
 
 def test_names_that_a_terminal_would_obey_are_told_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
