@@ -188,7 +188,9 @@ def _exported(found: Mapping[str, Any], row: Row) -> tuple[float, Row, str]:
         row["latency.ttft"] = first - got
     if first and sent and "sched.queue_time" in row and first >= sent:
         row["latency.prefill_time"] = max(first - sent - row["sched.queue_time"], 0.0)
-    end = ended or _number(found.get("response_sent_to_client_ts")) or (got + row["latency.e2e"] if got else 0.0)
+    end = (
+        ended or _number(found.get("response_sent_to_client_ts")) or (got + row.get("latency.e2e", 0.0) if got else 0.0)
+    )
     return (end if end > _WALL_S else _WALL_S + end), row, "sglang"
 
 

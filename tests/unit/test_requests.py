@@ -137,6 +137,14 @@ def test_a_request_without_its_tokens_and_a_scope_of_another_shape_are_read(tmp_
     assert len(read(path)[1]) == 1
 
 
+def test_a_duration_that_is_no_number_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    told = {"e2e_latency": None, "queue_time": 0.5, "request_received_ts": T0, "completion_tokens": 3}
+    path.write_text(json.dumps({"request_parameters": "{}", **told}) + "\n")
+    (one,) = read(path)[1].values()
+    assert one.get("latency.e2e") is None
+
+
 def test_a_file_without_one_request_is_refused_by_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "spans.jsonl"
     path.write_text('{"resourceSpans": []}\n')
