@@ -23,10 +23,10 @@ DEFAULT_BYTES = 96 << 20
 what a label set weighs beside its samples is counted too, so that labels invented anew are bounded as well."""
 ENDED_S = 60.0
 """A series that got nothing for so long, while others did, goes first when room is needed."""
-LIVE_CAPACITY = 1024
-"""Samples of a series that a running target is polled for: eight minutes of a second each whole, and what came before
-evenly. What a dashboard weighs then stops growing within a quarter of an hour, however long it stays open."""
-FORGOTTEN_S, ENDED_KEPT = 600.0, 32
+LIVE_CAPACITY = 768
+"""Samples of a series that a running target is polled for: six minutes of a second each whole, and what came before
+evenly. All are full after 13 minutes: what a dashboard weighs stops growing within a quarter of an hour."""
+FORGOTTEN_S, ENDED_KEPT = 300.0, 32
 """A series of a running target that ended so long ago is forgotten, the newest so many of each metric aside."""
 MOST_MARKS = 200
 """Segments beyond these are merged into the first: every one of them is summed up in a report."""

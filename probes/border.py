@@ -207,7 +207,8 @@ def shallow(found: Any, where: str, most_depth: int = MOST_DEPTH) -> Any:
     """Return a document of lists and dicts unchanged; Refused where it is nested deeper than ``most_depth``."""
     level: list[Any] = [found]
     for _ in range(most_depth):
-        level = [inner for outer in level for inner in _inside(outer)]
+        # Each but once: YAML's aliases name one list in many places, and sixty doubled ones would be walked 2^60 times.
+        level = list({id(inner): inner for outer in level for inner in _inside(outer)}.values())
         if not level:
             return found
     raise Refused(_too_deep(where, most_depth))

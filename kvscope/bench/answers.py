@@ -221,9 +221,9 @@ def _other(options: argparse.Namespace, prompts: Sequence[Prompt]) -> tuple[Serv
     if not path.exists() and ("://" in options.against or options.against.rpartition(":")[2].isdecimal()):
         return _server(options, options.against), None
     try:
-        found = border.document(border.read_file(path, 512 << 20), str(path))
+        found = border.mapping(border.document(border.read_file(path, 512 << 20), str(path)), str(path))
         first, second = ([Reply.from_json(one) for one in side] for side in found["replies"])
-        digest, settings = found["prompts"], found["settings"]
+        digest, settings = found["prompts"], border.mapping(found["settings"], "settings")
     except (OSError, ValueError, KeyError, TypeError, border.Refused) as error:
         said = getattr(error, "strerror", None) or error
         raise UsageError(f"--against {path}: {said}; expected a result of `bench answers`, or an address") from None

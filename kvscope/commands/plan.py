@@ -241,19 +241,9 @@ def _mix(options: argparse.Namespace) -> tuple[int, ...]:
 
 def _curve(options: argparse.Namespace, ask: Ask) -> Estimate:
     """What a measured curve says; UsageError for a file that is none."""
-    import json
     from pathlib import Path
 
-    from kvscope.errors import UsageError
-    from kvscope.plan.bound import curve_estimate
+    from kvscope.plan.bound import curve_estimate, curve_of
 
-    path = Path(options.curve)
-    try:
-        content = json.loads(path.read_text())
-        pieces = tuple((int(start), float(value)) for start, value in content["curve"])
-        margin = float(content.get("margin", 0.0))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"--curve {path}: {error!r}; expected a file of kvscope bench curve --curve-file") from None
-    if not pieces or pieces[0][0] != 0:
-        raise UsageError(f"--curve {path}: begins at {pieces[0][0] if pieces else 'nothing'}, expected 0 tokens")
+    pieces, margin = curve_of(Path(options.curve))
     return curve_estimate(pieces, margin, ask.model, ask.context, ask.forms)

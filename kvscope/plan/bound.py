@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kvscope.amounts import amount
 from kvscope.devices import Device
+from kvscope.errors import UsageError
 from kvscope.floor import Floor, Load, Spread, step_floor
 from kvscope.plan.engines import Ask
 from kvscope.plan.forms import KvForms
 from kvscope.plan.model import Geometry
+from probes import border
 
 PIECES = ((8 << 10, 0.6), (32 << 10, 0.35))
 """Coefficient below each length, in tokens; above the last one it is ``BEYOND``."""
@@ -50,6 +53,26 @@ def estimates(model: Geometry, context: int, forms: KvForms) -> tuple[Estimate, 
         Estimate("margin", "0.32 of that: 0.28 measured, with a margin", round(plain * 0.32)),
         Estimate("by length", f"{piece} of that at this length: 0.6, 0.35, 0.28 by length", round(plain * piece)),
     )
+
+
+def curve_of(path: Path) -> tuple[tuple[tuple[int, float], ...], float]:
+    """Read a measured curve: (tokens, coefficient) that begin at 0 and grow, and its margin. UsageError."""
+    try:
+        content = border.mapping(border.document(border.read_file(path, 1 << 20), "the file"), "the file")
+        points = [border.items(point, "a point", 2) for point in border.items(content.get("curve"), "curve", 10_000)]
+        pieces = tuple(
+            (border.whole(start, "a length in tokens"), border.number(value, "a coefficient", 0.0, 4.0))
+            for start, value in points
+        )
+        margin = border.number(content.get("margin", 0.0), "margin", 0.0, 4.0)
+        starts = [start for start, _ in pieces]
+        if not starts or starts[0] != 0 or starts != sorted(set(starts)):
+            first = starts[0] if starts else "nothing"
+            raise border.Refused(f"begins at {first}, expected 0 tokens and then longer ones")
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"--curve {path}: {said}; expected a file of kvscope bench curve --curve-file") from None
+    return pieces, margin
 
 
 def curve_estimate(

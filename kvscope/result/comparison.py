@@ -78,15 +78,17 @@ def with_said(side: Side, same: frozenset[str], changed: frozenset[str], index: 
 def of_result(path: Path) -> Side:
     """Read a result file; UsageError when it is none."""
     try:
-        found = border.document(border.read_file(path), str(path))
-        if found["schema"] != SCHEMA:
-            raise UsageError(f"{path}: schema {found['schema']!r}, expected {SCHEMA}")
-        quantities = [Quantity.from_json(one) for one in found["quantities"]]
-        tags = {str(key): str(value) for key, value in found.get("tags", {}).items()}
-        once = (found.get("settings") or {}).get("repeat") == 1
-        return Side(str(path), str(found["bench"]), tags, {one.name: one for one in quantities}, once=once)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path}: {error!r}; expected the JSON result of a kvscope bench command") from None
+        found = border.mapping(border.document(border.read_file(path), "the file"), "the file")
+        if found.get("schema") != SCHEMA:
+            raise border.Refused(f"schema {border.shown(found.get('schema'))}, expected {SCHEMA}")
+        quantities = [Quantity.from_json(one) for one in border.items(found.get("quantities"), "quantities", 100_000)]
+        tags = border.tags(found.get("tags"), "tags")
+        once = border.mapping(found.get("settings"), "settings").get("repeat") == 1
+        bench = border.text(found.get("bench"), "bench")
+        return Side(str(path), bench, tags, {one.name: one for one in quantities}, once=once)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: {said}; expected the JSON result of a kvscope bench command") from None
 
 
 def of_store(store: Store, target: str, tags: Mapping[str, str], segment: str | None = None) -> Side:

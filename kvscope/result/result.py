@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kvscope.errors import UsageError
+from probes import border
 
 Better = Literal["higher", "lower", ""]
 
@@ -34,15 +35,19 @@ class Quantity:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Quantity:
-        """Read one back; KeyError or ValueError when it is none."""
-        error = found.get("error")
+    def from_json(cls, found: object) -> Quantity:
+        """Read one back; border.Refused when it is none."""
+        one = border.mapping(found, "a quantity")
+        name = border.text(one.get("name"), "the name of a quantity")
+        better = one.get("better") or ""
+        if better not in get_args(Better):
+            raise border.Refused(f"{name}: better is {border.shown(better)}, expected higher, lower or nothing")
         return cls(
-            str(found["name"]),
-            float(found["value"]),
-            str(found["unit"]),
-            None if error is None else float(error),
-            found.get("better", ""),
+            name,
+            border.number(one.get("value"), f"the value of {name}"),
+            border.text(one.get("unit"), f"the unit of {name}"),
+            None if one.get("error") is None else border.number(one["error"], f"the error of {name}", 0.0),
+            better,
         )
 
 

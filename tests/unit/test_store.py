@@ -174,21 +174,21 @@ def test_a_long_past_is_kept_at_an_even_resolution_and_is_no_gap() -> None:
         store.add([Sample("sched.running", float(t % 7), float(t)), Sample("tokens.generated", 9.0 * t, float(t))])
     times = list(store.series("sched.running")[0])
     assert len(times) <= LIVE_CAPACITY
-    assert list(times[-400:]) == [float(t) for t in range(6 * 3600 - 400, 6 * 3600)]
+    assert list(times[-360:]) == [float(t) for t in range(6 * 3600 - 360, 6 * 3600)]
     hours = [sum(3600 * h <= t < 3600 * (h + 1) for t in times) for h in range(5)]
-    assert min(hours) > 0.5 * max(hours) > 20
+    assert min(hours) > 0.5 * max(hours) > 15
     assert gaps_of([b - a for a, b in pairwise(times)]) == frozenset()
 
 
 def test_what_was_polled_for_a_quarter_of_an_hour_weighs_what_six_hours_do() -> None:
     def bytes_after(seconds: int) -> int:
         store = Store.live()
-        for t in range(0, seconds, 2):
+        for t in range(seconds):
             born = [Sample("requests.finished", 1.0, float(t), labels_of(reason=f"{t // 20}-{i}")) for i in range(3)]
             store.add([*born, *(Sample("sched.running", 3.0, float(t), labels_of(replica=str(i))) for i in range(30))])
         return store._bytes
 
-    assert bytes_after(3 * 3600) <= 1.1 * bytes_after(2400)
+    assert bytes_after(3 * 3600) <= 1.1 * bytes_after(900)
 
 
 def test_of_series_that_ended_long_ago_the_newest_are_kept_and_the_rest_is_told() -> None:
@@ -196,9 +196,9 @@ def test_of_series_that_ended_long_ago_the_newest_are_kept_and_the_rest_is_told(
     for t in range(0, 3600, 5):
         store.add([Sample("requests.finished", 1.0, float(t), labels_of(reason=str(t))), gauge(float(t))])
     kept = {int(dict(labels)["reason"]) for labels in store.keys("requests.finished")}
-    assert kept >= set(range(3000, 3600, 5))
+    assert kept >= set(range(3300, 3600, 5))
     assert ENDED_KEPT <= len(kept) < 200
-    assert any("ended over 10 min ago" in line for line in store.notices)
+    assert any("ended over 5 min ago" in line for line in store.notices)
 
 
 def test_a_gap_is_told_where_the_past_is_coarse_as_well() -> None:

@@ -96,10 +96,27 @@ def test_a_mistake_is_one_line(words: list[str], says: str, capsys: pytest.Captu
     assert said.count("\n") == 1
 
 
-def test_a_file_that_is_no_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "x.json").write_text('{"schema": 1}')
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": 1}',
+        "[1]",
+        '{"schema": "\\u001b[31m"}',
+        '{"schema": 1, "bench": "a", "tags": []}',
+        '{"schema": 1, "bench": "a", "settings": [1]}',
+        '{"schema": 1, "bench": "a", "quantities": [5]}',
+        '{"schema": 1, "bench": "a", "quantities": [{"name": "\\u202ea", "value": 1e999, "unit": "s"}]}',
+        '{"schema": 1, "bench": "a", "quantities": [{"name": "a", "value": 1, "unit": "s", "better": ["up"]}]}',
+    ],
+)
+def test_a_file_that_is_no_result_is_named_in_a_line(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.json").write_text(text)
     assert run(["compare", str(tmp_path / "x.json"), DEMO]) == 2
-    assert "expected the JSON result of a kvscope bench command" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "expected the JSON result of a kvscope bench command" in said
+    assert said[:-1].isprintable()
 
 
 @pytest.mark.parametrize(("repeats", "said"), [((1, 1), "A and B ran once"), ((3, 1), "B ran once"), ((3, 3), "")])

@@ -86,6 +86,25 @@ def test_what_is_no_config_is_refused_in_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "[" * 9000,
+        '{"curve": []}',
+        '{"curve": [[1e999, 1]]}',
+        '{"curve": [[0, 1e999]]}',
+        '{"curve": [[0, 1], [0, 2]]}',
+        '{"curve": [[0, 0.5]], "margin": "x"}',
+    ],
+)
+def test_what_is_no_curve_is_refused_in_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    curve = tmp_path / "curve.json"
+    curve.write_text(text)
+    assert run(["plan", str(CONFIGS[0]), "--context", "1024", "--curve", str(curve)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
 def text_of(text: str) -> bytes:
     return struct.pack("<Q", len(text)) + text.encode()
 

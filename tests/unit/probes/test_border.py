@@ -97,3 +97,10 @@ def test_a_memory_of_label_sets_never_outgrows_its_budget() -> None:
         assert memo.bytes <= 10_000
     assert memo.known["999"] == 999
     assert len(memo.known) <= 40
+
+
+def test_a_list_that_stands_in_many_places_is_walked_once() -> None:
+    shared: list[object] = ["x"]
+    for _ in range(40):
+        shared = [shared, shared]
+    assert border.shallow(shared, "it") is shared
