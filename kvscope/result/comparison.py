@@ -281,7 +281,7 @@ def as_json(found: Comparison) -> str:
 def _head(found: Comparison) -> Iterator[str]:
     for letter, side in (("A", found.a), ("B", found.b)):
         rest = f"; not looked at: {', '.join(side.others)}" if side.others else ""
-        yield f"{letter}  {side.target}, {side.segment}{rest}"
+        yield f"{letter}  {border.printable(side.target)}, {side.segment}{rest}"
         if side.limit:
             yield f"   limited by {side.limit}"
     for tag, a, b in found.tags:

@@ -39,9 +39,9 @@ class Quantity:
         """Read one back; border.Refused when it is none."""
         one = border.mapping(found, "a quantity")
         name = border.text(one.get("name"), "the name of a quantity")
-        better = one.get("better") or ""
-        if better not in get_args(Better):
-            raise border.Refused(f"{name}: better is {border.shown(better)}, expected higher, lower or nothing")
+        better: Better | None = next((way for way in get_args(Better) if way == (one.get("better") or "")), None)
+        if better is None:
+            raise border.Refused(f"{name}: better is {border.shown(one['better'])}, expected higher, lower or nothing")
         return cls(
             name,
             border.number(one.get("value"), f"the value of {name}"),

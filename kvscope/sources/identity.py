@@ -30,6 +30,10 @@ _JUMP, _LEAST_JUMP = 1000.0, 1e6
 """Growth of a thousand times what it was, by a million at least and in most counters that grew, is no load."""
 
 
+_SAME_START_S = 1.0
+"""A start time that an exporter works out anew (now less uptime) differs by less each time; a restart takes longer."""
+
+
 class Seen(Enum):
     """What a page says of who wrote it."""
 
@@ -53,7 +57,7 @@ class _Process(Generic[K]):
 
     def continued(self, counters: Mapping[K, float], start: float | None, model: str) -> bool:
         """Whether a page can be this process's next one."""
-        if start is not None and self.start is not None and start != self.start:
+        if start is not None and self.start is not None and abs(start - self.start) > _SAME_START_S:
             return False
         if model and self.model and model != self.model:
             return False

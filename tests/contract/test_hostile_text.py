@@ -108,6 +108,19 @@ def test_no_other_command_obeys_it(
     assert turned(said.out) == turned(said.err) == []
 
 
+def test_what_somebody_types_or_names_a_file_is_not_obeyed_when_it_is_said_back(
+    targets: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KVSCOPE_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    named = tmp_path / "\x1b[31m\u202e.jsonl"
+    named.write_bytes(targets["series"].read_bytes())
+    assert run(["mark", "\x1b[31m\u202eafter"]) == 0
+    assert run(["compare", str(named), str(named)]) in (0, 1)
+    said = capsys.readouterr()
+    assert obeyed(said.out + said.err) == turned(said.out + said.err) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_recording_holds_it(kind: str, targets: dict[str, Path], tmp_path: Path) -> None:
     source = open_target(str(targets[kind]))

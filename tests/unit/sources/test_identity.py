@@ -64,6 +64,14 @@ def test_start_times_tell_replicas_apart_whatever_they_count() -> None:
     assert Seen.RESTARTED not in found[4:]
 
 
+def test_a_start_time_that_is_worked_out_anew_for_each_page_is_no_restart() -> None:
+    chance = random.Random(3)
+    assert set(seen([(page, 500 + 0.9 * chance.random(), "m") for page in steady(1000, 900, 50)])) == {Seen.SAME}
+    again = [*steady(100_000, 900, 9), *steady(0, 900, 9)]
+    found = seen([(page, 500.0 if t < 9 else 502.0, "m") for t, page in enumerate(again)])
+    assert found.index(Seen.RESTARTED) == 9
+
+
 def test_another_model_on_the_port_is_another_engine() -> None:
     found = seen(
         [*((page, None, "a") for page in steady(0, 900, 10)), *((page, None, "b") for page in steady(5e8, 900, 10))]
