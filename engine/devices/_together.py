@@ -31,10 +31,16 @@ class Together:
     def attend(self, q: Tensor, start: int, window: int) -> Tensor:
         """q [n, q_heads, d] from token ``start``, each over the tokens up to its own -> the same shape."""
         shape, group = self.shape, self.shape.group
+        mask = self._hidden(q, start, window)
+        if len(q) == 1 and self.absent is None:
+            # A group's heads are rows of one product: there is no other query whose place they would take.
+            rows, keys, values = self._by_head(q)[:, 0][None], self.keys[None], self.values[None]
+            out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
+            return out.reshape(1, shape.q_heads, -1)
         rows = self._by_head(q).transpose(1, 2)
         # A group's heads look at the same rows: they are not copied for each (and enable_gqa would be slower).
         keys, values = (part[:, None].expand(-1, group, -1, -1) for part in (self.keys, self.values))
-        out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=self._hidden(q, start, window))
+        out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
         return out.permute(2, 0, 1, 3).reshape(len(q), shape.q_heads, -1)
 
     def mass(self, q: Tensor, start: int, window: int) -> Tensor:
@@ -61,7 +67,7 @@ class Together:
         return mask if self.absent is None else mask.masked_fill(self.absent[:, None, None], -torch.inf)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def hidden(start: int, count: int, end: int, window: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """What is added to scores: -inf where a token from ``start`` does not see one of ``end``, else 0, [count, end].
 
