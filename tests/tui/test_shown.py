@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvscope.finding import Diagnosis
+from kvscope.signals import find
 from kvscope.signals.reading import Missing, Reading
 from kvscope.state import Kind, State
 from kvscope.tui.app import KvscopeApp
@@ -49,6 +50,20 @@ async def test_a_narrow_screen_says_why_what_to_fix_and_what_next_without_scroll
         shown = plain(app)
     for part in ("why ", "fix ", "seen "):
         assert part in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+async def test_the_name_of_a_tile_is_whole_or_the_tile_is_left_out(width: int) -> None:
+    named = tuple(replace(one, label=find(one.name).label) for one in full_view().headlines)
+    labels = [one.label for one in named]
+    line = (await text_on(full_view(headlines=named), "headlines", (width, 48))).splitlines()[0]
+    assert "…" not in line
+    left = line
+    for label in sorted(labels, key=len, reverse=True):
+        left = left.replace(label, "", 1)
+    assert left.strip() == ""
+    if width >= 80:
+        assert all(label in line for label in labels)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 48)])

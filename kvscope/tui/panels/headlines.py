@@ -160,13 +160,11 @@ class Tiles(Canvas):
         rows = [Line(width) for _ in range(height)]
         if not self.headlines:
             return rows
-        room = max((width - 1) // _NARROWEST, 1)
         told = [one for one in self.headlines if not isinstance(one.now, Missing) or one.now.reason == MEASURING]
-        known = told or list(self.headlines)
-        shown = [one for one in known if len(known) <= room or one.name not in _SPARED]
-        cell = (width - 1) // len(shown[:room])
-        for index, headline in enumerate(shown[:room]):
-            self._tile(rows, headline, 1 + index * cell, cell - 1)
+        x = 1
+        for headline, cell in _fitted(told or list(self.headlines), width - 1):
+            self._tile(rows, headline, x, cell - 1)
+            x += cell
         return rows
 
     def _tile(self, rows: list[Line], headline: Headline, x: int, width: int) -> None:
@@ -192,6 +190,17 @@ class Tiles(Canvas):
         if isinstance(headline.baseline, Reading) and width >= _WITH_BASELINE:
             was = "was " + scale.number(headline.baseline.value)
             rows[2].put_right(end - 12, was if len(was) <= width - 12 else "", paint(DIM))
+
+
+def _fitted(known: list[Headline], width: int) -> list[tuple[Headline, int]]:
+    """Tiles with their columns: alike where every name fits so, else each as wide as its name. No name is cut."""
+    needs = [max(_NARROWEST, len(one.label) + 1) for one in known]
+    if len(known) > 1 and sum(needs) > width:
+        kept = [one for one in known if one.name not in _SPARED]
+        return _fitted(kept if 0 < len(kept) < len(known) else known[:-1], width)
+    even = width // len(known)
+    spare = max(width - sum(needs), 0) // len(known)
+    return [(one, even if max(needs) <= even else need + spare) for one, need in zip(known, needs, strict=True)]
 
 
 class HeadlinesPanel(Panel):
