@@ -38,12 +38,12 @@ _SPEED = ("host", "transfer", "admission", "preemption", "prefix", "kernel")
 def _strength(finding: Finding) -> Strength:
     """Sort key, strongest first: what was not there before goes first, wrong answers before slow ones.
 
-    A rival that a number keeps open weighs more than one that nobody measured.
+    A rival that a number keeps open weighs more than one that nobody measured; an experiment has answered them all.
     """
     gain = finding.gain
     worth = (gain.expected or gain.bound or 0.0) if gain else 0.0
     lies = finding.triage == "trust" and finding.verdict in _SHOWN
-    disputed = any(rival.state == "open" for rival in finding.rivals)
+    disputed = finding.verdict != "confirmed" and any(rival.state == "open" for rival in finding.rivals)
     shown = finding.verdict in _SHOWN
     wrong = finding.triage == "quality" and shown
     idle = gain is not None and gain.bound is not None and gain.bound < WORTHLESS and finding.triage in _SPEED

@@ -194,6 +194,9 @@ _KEPT_S = 60.0
     "what it computed for a minute; not known where it is written over sooner and little is found.",
 )
 def prefix_lost_plausible(samples: Samples) -> Reading | Missing:
+    asked = evaluate(rate("tokens.prefilled"), samples)
+    if isinstance(asked, Missing):
+        return asked
     most = prefix_lost_most(samples)
     found = evaluate(share("prefix.hits", "prefix.queries"), samples)
     if isinstance(most, Reading) or isinstance(found, Missing):

@@ -136,7 +136,9 @@ declare("preemptions_per_s", rate("sched.preemptions"), DOWN, "Running requests 
 declare(
     "preempted_per_request",
     first_of(
-        rate("sched.preemptions") / rate("requests.finished"), expr_of(0.0), says=("", "inferred: none is counted")
+        rate("sched.preemptions") / rate("requests.finished"),
+        rate("requests.finished") * 0.0,
+        says=("", "inferred: none is counted"),
     ),
     DOWN,
     "Running requests put back / requests finished; none where nobody counts them.",
