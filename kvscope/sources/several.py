@@ -169,8 +169,9 @@ def _one_run(parts: Sequence[Source], events: Sequence[Source]) -> Source:
     if parts[0].describe().engine in (*_CACHES[3:], ""):
         raise SourceError(f"{parts[0].describe().target}: readings of a machine, and nothing of an engine beside them")
     first, *rest = parts
-    # A log may be days older than the pages beside it: what it said long before is left.
-    for log in [one for one in rest if one.describe().kind == "log" and first.describe().dated]:
+    # A log may be days older than the pages beside it: what it said long before is left. One without times is joined.
+    logs = [one for one in rest if one.describe().kind == "log" and one.describe().dated]
+    for log in logs if first.describe().dated else []:
         first = WithLog(first, log)
         rest.remove(log)
     source: Source = Joined([first, *rest]) if rest else first

@@ -95,6 +95,15 @@ def test_a_folder_with_a_series_and_a_log_is_one_run(tmp_path):
     assert len(store.series("tokens.generated")[1]) == 5
 
 
+def test_a_log_that_says_no_times_lengthens_no_run(tmp_path):
+    lines = [json.dumps({"t": 1_789_380_000.0 + second, "text": page(100 * second)}) for second in range(5)]
+    (tmp_path / "pages.jsonl").write_text("\n".join(lines))
+    (tmp_path / "start.log").write_text("non-default args: {'model': 'm', 'max_model_len': 4096}\n")
+    store, _ = read(str(tmp_path))
+    assert store.latest("config.max_context") == 4096.0
+    assert store.segments[-1].end_s - store.segments[0].start_s < 60.0
+
+
 def test_a_page_of_a_machine_s_exporter_stands_beside_an_engine_s(tmp_path):
     (tmp_path / "engine.prom").write_text(page(100))
     for name, util in (("rocm-1.5.2", 0.96), ("npu-7", 0.88)):
