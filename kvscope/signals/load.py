@@ -137,7 +137,7 @@ declare(
     "preempted_per_request",
     first_of(
         rate("sched.preemptions") / rate("requests.finished"),
-        rate("requests.finished") * 0.0,
+        rate("tokens.generated") * 0.0,
         says=("", "inferred: none is counted"),
     ),
     DOWN,

@@ -7,6 +7,7 @@ import json
 import random
 import struct
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ Make = Callable[[random.Random], bytes]
 def events(rng: random.Random) -> bytes:
     """Batches of KV events: lines of JSON, packed ones, or payloads of msgpack."""
     lines = [json.loads(line) for line in gzip.decompress(_sample("events/unique-prompts.jsonl.gz")).split(b"\n")[:12]]
-    if rng.random() < 0.4:
+    if rng.random() < 0.4 and find_spec("msgpack"):
         import msgpack
 
         out = []
