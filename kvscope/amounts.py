@@ -24,24 +24,28 @@ _TYPED_BYTES = {"": 1, "B": 1} | {
 _TYPED_TOKENS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 _WHOLE = 1e4
 """Below this a plain number is written out."""
-YES_NO = {0.0: "no", 1.0: "yes"}
 
 _SHORT = {"1/s": "/s", "tokens/s": "tok/s", "tokens": "tok", "requests": "", "events": "", "ratio": "%"}
 
 
 def amount(value: float, unit: str, error: float | None = None) -> str:
     """Return ``value ± error`` in one unit: 36.1 ms ± 0.4, 1.23 GiB, 15.5 %; a flag says yes or no."""
-    if unit == "flag" and value in YES_NO:
-        return YES_NO[value]
+    if flag := yes_no(value, unit):
+        return flag
     factor, name = _scale(value, unit)
     text = _join(_digits(value / factor), name)
     return text if not error else f"{text} ± {_digits(error / factor, like=value / factor)}"
 
 
+def yes_no(value: float, unit: str) -> str:
+    """Return what a flag says; empty for anything else, also for a mean of flags that differ."""
+    return {0.0: "no", 1.0: "yes"}.get(value, "") if unit == "flag" else ""
+
+
 def bound(value: float, unit: str) -> str:
     """Return a bound as it was written, in the unit its signal is shown in: 25 %, 50 ms, 1.05."""
-    if unit == "flag" and value in YES_NO:
-        return YES_NO[value]
+    if flag := yes_no(value, unit):
+        return flag
     factor, name = _scale(value, unit)
     return _join(f"{value / factor:g}", name if unit in ("ratio", "B", "s") else "")
 

@@ -56,8 +56,8 @@ class Check:
             return self.text
         if self.kind == "is":
             where = {"current": "", "baseline": " in the baseline", "both": " in both segments"}[self.where]
-            text = amounts.bound(self.threshold, self.unit)
-            return f"{'=' if text in amounts.YES_NO.values() else self.sense} {text}{where}"
+            sense = "=" if amounts.yes_no(self.threshold, self.unit) else self.sense
+            return f"{sense} {amounts.bound(self.threshold, self.unit)}{where}"
         return condition(self.kind, self.bound)
 
 

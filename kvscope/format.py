@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvscope.amounts import YES_NO
+from kvscope.amounts import yes_no
 
 _MINUS = "−"
 _STEPS: dict[str, tuple[tuple[float, str], ...]] = {
@@ -87,15 +87,13 @@ class Steady:
 
 def quantity(value: float, unit: str) -> str:
     """One number with its unit, where nothing beside it must line up; a flag says yes or no."""
-    if unit == "flag" and value in YES_NO:
-        return YES_NO[value]
-    return scale_for(value, unit).text(value)
+    return yes_no(value, unit) or scale_for(value, unit).text(value)
 
 
 def with_error(value: float, error: float | None, unit: str) -> str:
     """``value ± error unit`` in one scale; the error alone decides nothing but its own digits."""
-    if unit == "flag" and value in YES_NO:
-        return YES_NO[value]
+    if flag := yes_no(value, unit):
+        return flag
     scale = scale_for(value, unit)
     if error is None or not scale.number(error).strip("0."):
         return scale.text(value)

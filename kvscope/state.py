@@ -12,7 +12,7 @@ from kvscope.account import words
 from kvscope.coverage import LONGER
 from kvscope.finding import NOTICE, Coverage, Diagnosis, Evidence, Finding, Near
 from kvscope.format import quantity
-from kvscope.signals import replicas
+from kvscope.signals import replicas, significance
 from kvscope.signals.reading import Reading
 from kvscope.slo import Slo
 from kvscope.store import Segment, Store
@@ -205,13 +205,13 @@ def _slower(found: Diagnosis) -> tuple[Evidence, ...]:
     if None in more or not name:
         return ()
     load = math.prod(max(1.0, one or 1.0) for one in more)
-    (value, error, unit), (usual, usual_error, _) = now[name], before[name]
-    change, noise = value / usual - 1, math.hypot(error / usual, value * usual_error / usual**2)
-    if 1 + change - 3 * noise < (1 + SLOWER) * load:
+    taken, usual = Reading(*now[name]), Reading(*before[name])
+    grew = significance.change(taken, usual)
+    if 1 + grew.size - 3 * grew.error < (1 + SLOWER) * load:
         return ()
     says = f">= {(1 + SLOWER) * load - 1:.0%} more, which the load could ask for at most"
-    seen = Evidence("slower", name, says, "yes", value, error, unit, role="symptom")
-    return (replace(seen, baseline=usual, baseline_error=usual_error, change=change, change_error=noise),)
+    seen = Evidence("slower", name, says, "yes", taken.value, taken.error, taken.unit, role="symptom")
+    return (replace(seen, baseline=usual.value, baseline_error=usual.error, change=grew.size, change_error=grew.error),)
 
 
 _Read = dict[str, tuple[float, float, str]]

@@ -199,8 +199,10 @@ def prefix_lost_plausible(samples: Samples) -> Reading | Missing:
         return asked
     most = prefix_lost_most(samples)
     found = evaluate(share("prefix.hits", "prefix.queries"), samples)
-    if isinstance(most, Reading) or isinstance(found, Missing):
-        return most if isinstance(most, Reading) else _inferred(0.0, "ratio", "no look-up of a prefix is counted")
+    if isinstance(most, Reading):
+        return most
+    if isinstance(found, Missing):
+        return _inferred(0.0, "ratio", "no look-up of a prefix is counted")
     kept = evaluate(
         setting("kv.capacity_tokens") * (1.0 - gauge("kv.usage_ratio")) / rate("tokens.prefilled", "tokens.generated"),
         samples,

@@ -130,7 +130,7 @@ class FactsPanel(Panel, can_focus=True):
     def show(self, view: View) -> None:
         facts = self.query_one(Facts)
         asked = view.page.facts if view.page else ()
-        facts.facts = tuple(fact for fact in asked if not isinstance(fact.now, Missing) or fact.now.reason == MEASURING)
+        facts.facts = tuple(_told(asked))
         untold = len(asked) - len(facts.facts)
         self.border_subtitle = f"{untold} not told: kvscope coverage" if untold else ""
         facts.redraw()
@@ -160,9 +160,8 @@ class Tiles(Canvas):
         rows = [Line(width) for _ in range(height)]
         if not self.headlines:
             return rows
-        told = [one for one in self.headlines if not isinstance(one.now, Missing) or one.now.reason == MEASURING]
         x = 1
-        for headline, cell in _fitted(told or list(self.headlines), width - 1):
+        for headline, cell in _fitted(_told(self.headlines) or list(self.headlines), width - 1):
             self._tile(rows, headline, x, cell - 1)
             x += cell
         return rows
@@ -190,6 +189,11 @@ class Tiles(Canvas):
         if isinstance(headline.baseline, Reading) and width >= _WITH_BASELINE:
             was = "was " + scale.number(headline.baseline.value)
             rows[2].put_right(end - 12, was if len(was) <= width - 12 else "", paint(DIM))
+
+
+def _told(numbers: tuple[Headline, ...]) -> list[Headline]:
+    """Return those that are known, or will be in a moment."""
+    return [one for one in numbers if not isinstance(one.now, Missing) or one.now.reason == MEASURING]
 
 
 def _fitted(known: list[Headline], width: int) -> list[tuple[Headline, int]]:

@@ -279,11 +279,16 @@ class Board(Reading):
         for found in self.query("#tables"):
             # None of them yet: a view may come before the screen is composed.
             found.styles.max_height = rows + (1 if self.has_class("-narrow") else 2)
-        wanted: list[tuple[Panel, bool]] = [(panel, bool(view.findings)) for panel in self.query(JudgedPanel)]
-        charts = [panel for panel in self.query(ChartPanel) if panel.known(view)]
-        first = any(not panel.chart.fallback for panel in charts)
-        wanted += [(one, one in charts and not (one.chart.fallback and first)) for one in self.query(ChartPanel)]
-        wanted += [(panel, panel.known(view)) for panel in (*self.query(WholesPanel), *self.query(MapPanel))]
+        known = {one for one in self.panels if isinstance(one, ChartPanel | WholesPanel | MapPanel) and one.known(view)}
+        first = any(isinstance(one, ChartPanel) and not one.chart.fallback for one in known)
+        wanted: list[tuple[Panel, bool]] = []
+        for panel in self.panels:
+            if isinstance(panel, JudgedPanel):
+                wanted.append((panel, bool(view.findings)))
+            elif isinstance(panel, ChartPanel):
+                wanted.append((panel, panel in known and not (panel.chart.fallback and first)))
+            elif isinstance(panel, WholesPanel | MapPanel):
+                wanted.append((panel, panel in known))
         changed = [panel for panel, shown in wanted if panel.display != shown]
         for panel in changed:
             panel.display = not panel.display
